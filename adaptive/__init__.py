@@ -1,0 +1,1 @@
+"""The node side: what watches processes, decides who has the GPU, and carries it out."""

@@ -1,0 +1,1 @@
+"""Who has the GPU now: decisions from the registry and the settings, no I/O."""

@@ -1,0 +1,1 @@
+"""Loads and attaches the BPF programs, decodes their events."""

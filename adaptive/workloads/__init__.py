@@ -1,0 +1,1 @@
+"""GPU processes: classes, rules, channel groups."""

@@ -1,0 +1,1 @@
+"""Scenarios, workload programs and their runner."""

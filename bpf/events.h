@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The one ABI between the BPF programs, the Python decoder (adaptive/probes/events.py)
+ * and the native actuator. A test compares every size and offset in all of them.
+ *
+ * One fixed-size record for every event: the ring buffer's readers index fields instead
+ * of parsing, and a record never grows without GS_ABI_VERSION changing.
+ */
+#ifndef GPSCHED_EVENTS_H
+#define GPSCHED_EVENTS_H
+
+#define GS_ABI_VERSION 1
+#define GS_COMM_LEN 16
+
+enum gs_class {
+	GS_CLASS_PENDING = 0, /* has opened the driver; the daemon has not classified it yet */
+	GS_CLASS_LC = 1,
+	GS_CLASS_BE = 2,
+};
+
+enum gs_kind {
+	GS_CUDA_ENTER = 1,
+	GS_CUDA_RETURN = 2,
+	GS_RM_ALLOC = 3,
+	GS_RM_FREE = 4,
+	GS_RM_CONTROL = 5,
+	GS_RM_DUP = 6,
+	GS_PROC_FORK = 7,
+	GS_PROC_EXEC = 8,
+	GS_PROC_EXIT = 9,
+};
+
+/* What a CUDA driver entry point does; several exported names map to one call. */
+enum gs_call {
+	GS_CALL_NONE = 0,
+	GS_CALL_LAUNCH = 1,
+	GS_CALL_GRAPH_LAUNCH = 2,
+	GS_CALL_COPY_H2D = 3,
+	GS_CALL_COPY_D2H = 4,
+	GS_CALL_COPY_D2D = 5,
+	GS_CALL_COPY_PEER = 6,
+	GS_CALL_COPY_ANY = 7, /* direction only known from the pointers (cuMemcpy) */
+	GS_CALL_STREAM_SYNC = 8,
+	GS_CALL_EVENT_SYNC = 9,
+	GS_CALL_CTX_SYNC = 10,
+	GS_CALL_STREAM_QUERY = 11,
+	GS_CALL_EVENT_QUERY = 12,
+	GS_CALL_COUNT = 13,
+};
+
+#define GS_FLAG_ASYNC 0x1 /* the call returns before its work is done */
+
+struct gs_cuda {
+	__u64 handle; /* stream, event or graph, as the entry point takes it */
+	__u64 bytes;  /* copies only */
+};
+
+struct gs_rm {
+	__u32 client;
+	__u32 parent; /* RM_ALLOC, RM_FREE; for DUP the source client */
+	__u32 object; /* for DUP the new handle */
+	__u32 code;   /* class of an RM_ALLOC, command of an RM_CONTROL, source handle of a DUP */
+	__u64 value;  /* timeslice in us (SET_TIMESLICE), first u32 of the parameters (RM_ALLOC) */
+	__u32 fd;     /* the descriptor that the process used */
+	__u32 pad;
+};
+
+struct gs_proc {
+	__u32 parent; /* GS_PROC_FORK: the parent's pid */
+	__u32 pad;
+	char comm[GS_COMM_LEN];
+};
+
+struct gs_event {
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+	__u32 pid;     /* thread group */
+	__u32 tid;
+	__u16 kind;   /* enum gs_kind */
+	__u16 call;   /* enum gs_call, CUDA events only */
+	__s32 result; /* CUresult, NV_STATUS or exit code; 0 on GS_CUDA_ENTER */
+	__u32 flags;
+	__u32 pad;
+	union {
+		struct gs_cuda cuda;
+		struct gs_rm rm;
+		struct gs_proc proc;
+	};
+};
+
+/* Value of the map `managed`, keyed by pid. */
+struct gs_managed {
+	__u32 class_; /* enum gs_class */
+	__u32 pad;
+};
+
+/* Value of the map `counters`, keyed by pid: calls by kind, kept for lc and be alike. */
+struct gs_counters {
+	__u64 calls[GS_CALL_COUNT];
+};
+
+#endif

@@ -1,0 +1,1 @@
+"""The slow loops: tuning on a node, quota and victims on a cluster."""

@@ -1,0 +1,1 @@
+"""Cluster-level decisions, pure functions shared by the simulator and the Slurm controller."""
