@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "loadgen.h"
+
+#include <arpa/inet.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "commands.h"
+#include "exit_codes.h"
+#include "options.h"
+
+/* A service that does not answer for this long (real time) is lost; gpsched never holds one back for a second. */
+#define REPLY_TIMEOUT_MS 30000
+
+#define BURST_REQUESTS 5  /* a bursty arrival process sends this many... */
+#define BURST_SPACING 0.1 /* ... this share of the mean period apart */
+#define MAX_REQUESTS 1000000
+
+const char *const arrival_names[] = {"constant", "poisson", "bursty", "jitter", NULL};
+
+struct sample {
+	double due, sent, latency, server, gpu;
+};
+
+/* Connection i carries request busy[i], or none (-1). */
+static struct pollfd sockets[MAX_CONNECTIONS];
+static long busy[MAX_CONNECTIONS];
+static int connections;
+
+static __attribute__((noreturn)) void lost(const char *why)
+{
+	fprintf(stderr, "load generator: %s; see the service's own messages\n", why);
+	exit(EXIT_LOAD);
+}
+
+void loadgen_connect(int port, int count)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+	int yes = 1;
+
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	for (connections = 0; connections < count; connections++) {
+		int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+		if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)))
+			lost("cannot connect to the service");
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+		sockets[connections] = (struct pollfd){.fd = fd, .events = POLLIN};
+		busy[connections] = -1;
+	}
+}
+
+static double exponential(unsigned short state[3])
+{
+	return -log(1.0 - erand48(state));
+}
+
+/* Periods between two arrivals, in units of the mean period. All processes have mean 1. */
+static double next_gap(enum arrival arrival, long index, unsigned short state[3])
+{
+	const double pause = BURST_REQUESTS - (BURST_REQUESTS - 1) * BURST_SPACING;
+
+	switch (arrival) {
+	case ARRIVAL_POISSON:
+		return exponential(state);
+	case ARRIVAL_BURSTY:
+		return index % BURST_REQUESTS ? BURST_SPACING : pause * exponential(state);
+	case ARRIVAL_JITTER:
+		return 0.5 + erand48(state);
+	case ARRIVAL_CONSTANT:
+		break;
+	}
+	return 1.0;
+}
+
+static struct sample *schedule(const struct load *load)
+{
+	struct sample *samples = calloc((size_t)load->requests, sizeof(*samples));
+	unsigned short state[3] = {0x330e, (unsigned short)load->seed, (unsigned short)(load->seed >> 16)};
+	double due = clock_now_us();
+
+	if (!samples)
+		lost("no memory for the samples");
+	for (long i = 0; i < load->requests; i++) {
+		due += next_gap(load->arrival, i, state) * 1e6 / load->rate;
+		samples[i].due = due;
+	}
+	return samples;
+}
+
+static bool send_on_free(struct sample *samples, long index)
+{
+	struct request request = {.sequence = (uint64_t)index};
+
+	for (int i = 0; i < connections; i++) {
+		if (busy[i] >= 0)
+			continue;
+		samples[index].sent = clock_now_us();
+		if (send(sockets[i].fd, &request, sizeof(request), MSG_NOSIGNAL) != sizeof(request))
+			lost("the service closed the connection");
+		busy[i] = index;
+		return true;
+	}
+	return false;
+}
+
+static void receive(struct sample *samples, int connection)
+{
+	struct reply reply;
+	struct sample *sample = &samples[busy[connection]];
+
+	if (recv(sockets[connection].fd, &reply, sizeof(reply), MSG_WAITALL) != sizeof(reply))
+		lost("the service closed the connection");
+	if (reply.sequence != (uint64_t)busy[connection])
+		lost("the service answered another request than the one sent");
+	sample->latency = clock_now_us() - sample->sent;
+	sample->server = reply.server_us;
+	sample->gpu = reply.gpu_us;
+	busy[connection] = -1;
+}
+
+/* Waits for replies, until program time `until_us` at most (0 = as long as a service may take). Returns the replies
+ * got. */
+static int await_replies(struct sample *samples, double until_us)
+{
+	struct timespec limit = {.tv_sec = REPLY_TIMEOUT_MS / 1000};
+	int ready, got = 0;
+
+	if (until_us > 0)
+		limit = clock_real(until_us - clock_now_us());
+	ready = ppoll(sockets, (nfds_t)connections, &limit, NULL);
+	if (ready < 0)
+		lost("interrupted");
+	if (ready == 0 && until_us <= 0)
+		lost("no reply for 30 s");
+	for (int i = 0; i < connections; i++) {
+		if (!sockets[i].revents)
+			continue;
+		if (busy[i] < 0)
+			lost("the service closed the connection");
+		receive(samples, i);
+		got++;
+	}
+	return got;
+}
+
+static void send_all(struct sample *samples, long requests)
+{
+	long sent = 0, answered = 0;
+
+	while (answered < requests) {
+		bool due = sent < requests && clock_now_us() >= samples[sent].due;
+
+		if (due && send_on_free(samples, sent)) {
+			sent++;
+			continue;
+		}
+		/* Nothing to send now: the next arrival ends the wait, unless it could not be sent anyway. */
+		answered += await_replies(samples, sent < requests && !due ? samples[sent].due : 0);
+	}
+}
+
+static void print_array(const char *name, const struct sample *samples, long requests,
+			double (*value)(const struct sample *))
+{
+	printf(",\"%s\":[", name);
+	for (long i = 0; i < requests; i++)
+		printf(i ? ",%.1f" : "%.1f", value(&samples[i]));
+	printf("]");
+}
+
+static double latency(const struct sample *sample)
+{
+	return sample->latency;
+}
+
+static double scheduled(const struct sample *sample)
+{
+	return sample->sent + sample->latency - sample->due;
+}
+
+static double server(const struct sample *sample)
+{
+	return sample->server;
+}
+
+static double gpu(const struct sample *sample)
+{
+	return sample->gpu;
+}
+
+static int by_latency(const void *left, const void *right)
+{
+	double a = ((const struct sample *)left)->latency, b = ((const struct sample *)right)->latency;
+
+	return (a > b) - (a < b);
+}
+
+/* Sorts the samples. */
+static void print_summary(struct sample *samples, long requests)
+{
+	double sum = 0;
+
+	qsort(samples, (size_t)requests, sizeof(*samples), by_latency);
+	for (long i = 0; i < requests; i++)
+		sum += samples[i].latency;
+	printf(",\"mean_us\":%.1f,\"p50_us\":%.1f,\"p99_us\":%.1f,\"max_us\":%.1f}\n", sum / (double)requests,
+	       samples[requests / 2].latency, samples[requests - 1 - requests / 100].latency,
+	       samples[requests - 1].latency);
+}
+
+void loadgen_run(const struct load *load)
+{
+	struct sample *samples = schedule(load);
+	double start = samples[0].due;
+
+	send_all(samples, load->requests);
+	printf("{\"event\":\"run\",\"requests\":%ld,\"rate\":%g,\"arrival\":\"%s\",\"seed\":%ld,\"start_us\":%.1f,"
+	       "\"end_us\":%.1f",
+	       load->requests, load->rate, arrival_names[load->arrival], load->seed, start, clock_now_us());
+	print_array("latency_us", samples, load->requests, latency);
+	print_array("scheduled_us", samples, load->requests, scheduled);
+	print_array("server_us", samples, load->requests, server);
+	print_array("gpu_us", samples, load->requests, gpu);
+	print_summary(samples, load->requests);
+	free(samples);
+}
+
+static int arrival_index(const char *name)
+{
+	for (int i = 0; arrival_names[i]; i++)
+		if (!strcmp(name, arrival_names[i]))
+			return i;
+	return -1;
+}
+
+static void obey_run(const char *line)
+{
+	struct load load = {.seed = 1};
+	char name[16] = "constant";
+	int given = sscanf(line, "run %ld %lf %15s %ld", &load.requests, &load.rate, name, &load.seed);
+	int arrival = arrival_index(name);
+
+	if (given < 2 || load.requests < 1 || load.requests > MAX_REQUESTS || !(load.rate > 0) || arrival < 0) {
+		printf("{\"event\":\"error\",\"message\":\"expected: run REQUESTS RATE "
+		       "[constant|poisson|bursty|jitter [SEED]], or quit\"}\n");
+		return;
+	}
+	load.arrival = (enum arrival)arrival;
+	loadgen_run(&load);
+}
+
+void loadgen_obey(void)
+{
+	char line[COMMAND_BYTES];
+	int got;
+
+	while ((got = command_read(line, -1)) >= 0) {
+		if (got == 0)
+			continue;
+		if (!strcmp(line, "quit"))
+			return;
+		obey_run(line);
+	}
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "work.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "exit_codes.h"
+
+/* Calibration: kernels of two lengths, so that the constant cost of a launch falls out of the difference; the shortest
+ * of several, since another process may have the GPU in between. The warm-up lets the clocks rise. */
+#define CALIBRATION_ITERS 20000
+#define CALIBRATION_ROUNDS 10
+#define WARM_UP_KERNELS 50
+
+/* PTX text, ended by a zero byte as cuModuleLoadData wants it. */
+__asm__(".section .rodata\n"
+	"work_ptx: .incbin \"work.ptx\"\n"
+	".byte 0\n"
+	".previous\n");
+extern const char work_ptx[];
+
+static float timed_kernel_us(struct work *work, CUevent start, CUevent end, uint32_t iters)
+{
+	float milliseconds = 0;
+
+	CHECK(cuEventRecord(start, NULL));
+	work_launch(work, NULL, iters);
+	CHECK(cuEventRecord(end, NULL));
+	CHECK(cuEventSynchronize(end));
+	CHECK(cuEventElapsedTime(&milliseconds, start, end));
+	return milliseconds * 1e3F;
+}
+
+static float shortest_kernel_us(struct work *work, CUevent start, CUevent end, uint32_t iters)
+{
+	float shortest = timed_kernel_us(work, start, end, iters);
+
+	for (int round = 1; round < CALIBRATION_ROUNDS; round++) {
+		float us = timed_kernel_us(work, start, end, iters);
+
+		if (us < shortest)
+			shortest = us;
+	}
+	return shortest;
+}
+
+static double calibrate(struct work *work)
+{
+	CUevent start, end;
+	float once, twice;
+
+	CHECK(cuEventCreate(&start, CU_EVENT_DEFAULT));
+	CHECK(cuEventCreate(&end, CU_EVENT_DEFAULT));
+	for (int kernel = 0; kernel < WARM_UP_KERNELS; kernel++)
+		work_launch(work, NULL, CALIBRATION_ITERS);
+	CHECK(cuCtxSynchronize());
+	once = shortest_kernel_us(work, start, end, CALIBRATION_ITERS);
+	twice = shortest_kernel_us(work, start, end, 2 * CALIBRATION_ITERS);
+	if (!(twice > once)) {
+		fprintf(stderr, "calibration failed (%.1f and %.1f us); give --iters-per-us\n", (double)once,
+			(double)twice);
+		exit(EXIT_CUDA);
+	}
+	return CALIBRATION_ITERS / (double)(twice - once);
+}
+
+void work_setup(struct work *work, uint32_t blocks, double iters_per_us)
+{
+	CUmodule module;
+
+	*work = (struct work){.n = blocks * WORK_THREADS};
+	CHECK(cuModuleLoadData(&module, work_ptx));
+	CHECK(cuModuleGetFunction(&work->function, module, "gpsched_work"));
+	CHECK(cuMemAlloc_v2(&work->state, (size_t)work->n * sizeof(float)));
+	CHECK(cuMemAlloc_v2(&work->count, (size_t)work->n * sizeof(uint32_t)));
+	CHECK(cuMemsetD32_v2(work->state, 0, work->n));
+	CHECK(cuMemsetD32_v2(work->count, 0, work->n));
+	work->iters_per_us = iters_per_us > 0 ? iters_per_us : calibrate(work);
+}
+
+uint32_t work_iters(const struct work *work, double us)
+{
+	double iters = us * work->iters_per_us + 0.5;
+
+	return iters < 1 ? 1 : iters > UINT32_MAX ? UINT32_MAX : (uint32_t)iters;
+}
+
+void work_launch(struct work *work, CUstream stream, uint32_t iters)
+{
+	void *parameters[] = {&work->state, &work->count, &iters, &work->n};
+
+	CHECK(cuLaunchKernel(work->function, work->n / WORK_THREADS, 1, 1, WORK_THREADS, 1, 1, 0, stream, parameters,
+			     NULL));
+	work->launched++;
+}
+
+static uint32_t *copy_words(CUdeviceptr from, uint32_t n)
+{
+	uint32_t *words = malloc((size_t)n * sizeof(*words));
+
+	if (!words) {
+		fprintf(stderr, "no memory to verify %u counters; use fewer --blocks\n", n);
+		exit(EXIT_CUDA);
+	}
+	CHECK(cuMemcpyDtoH_v2(words, from, (size_t)n * sizeof(*words)));
+	return words;
+}
+
+struct work_errors work_verify(const struct work *work)
+{
+	struct work_errors errors = {0, 0};
+	uint32_t *count, *state;
+
+	CHECK(cuCtxSynchronize());
+	count = copy_words(work->count, work->n);
+	state = copy_words(work->state, work->n);
+	for (uint32_t i = 0; i < work->n; i++) {
+		errors.counters += count[i] != (uint32_t)work->launched;
+		errors.states += state[i] != state[0];
+	}
+	free(count);
+	free(state);
+	return errors;
+}
