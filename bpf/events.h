@@ -9,6 +9,8 @@
 #ifndef GPSCHED_EVENTS_H
 #define GPSCHED_EVENTS_H
 
+#include <linux/types.h>
+
 #define GS_ABI_VERSION 1
 #define GS_COMM_LEN 16
 
@@ -50,9 +52,21 @@ enum gs_call {
 
 #define GS_FLAG_ASYNC 0x1 /* the call returns before its work is done */
 
+/*
+ * What a uprobe's cookie says about the entry point it sits on, so that one program serves
+ * them all: enum gs_call, GS_FLAG_*, and the numbers (from 1, 0 for none) of the arguments
+ * that hold the stream or event and the size of a copy.
+ */
+#define GS_COOKIE_CALL(cookie) ((cookie) & 0xff)
+#define GS_COOKIE_FLAGS(cookie) (((cookie) >> 8) & 0xff)
+#define GS_COOKIE_HANDLE(cookie) (((cookie) >> 16) & 0xf)
+#define GS_COOKIE_BYTES(cookie) (((cookie) >> 20) & 0xf)
+#define GS_ARG_LAUNCH_CONFIG 15 /* the stream is inside the CUlaunchConfig of argument 1 */
+
+/* Zero on GS_CUDA_RETURN: the matching GS_CUDA_ENTER of the same thread has them. */
 struct gs_cuda {
-	__u64 handle; /* stream, event or graph, as the entry point takes it */
-	__u64 bytes;  /* copies only */
+	__u64 handle; /* stream of launches, copies, stream sync and query; event of event sync and query */
+	__u64 bytes;  /* copies whose size is an argument */
 };
 
 struct gs_rm {
@@ -60,13 +74,13 @@ struct gs_rm {
 	__u32 parent; /* RM_ALLOC, RM_FREE; for DUP the source client */
 	__u32 object; /* for DUP the new handle */
 	__u32 code;   /* class of an RM_ALLOC, command of an RM_CONTROL, source handle of a DUP */
-	__u64 value;  /* timeslice in us (SET_TIMESLICE), first u32 of the parameters (RM_ALLOC) */
+	__u64 value;  /* timeslice in us (SET_TIMESLICE), first u32 of the parameters (RM_ALLOC), new parent (DUP) */
 	__u32 fd;     /* the descriptor that the process used */
 	__u32 pad;
 };
 
 struct gs_proc {
-	__u32 parent; /* GS_PROC_FORK: the parent's pid */
+	__u32 parent; /* GS_PROC_FORK: the parent's pid; the event's own pid is the child's */
 	__u32 pad;
 	char comm[GS_COMM_LEN];
 };
@@ -77,7 +91,7 @@ struct gs_event {
 	__u32 tid;
 	__u16 kind;   /* enum gs_kind */
 	__u16 call;   /* enum gs_call, CUDA events only */
-	__s32 result; /* CUresult, NV_STATUS or exit code; 0 on GS_CUDA_ENTER */
+	__s32 result; /* CUresult, NV_STATUS (or the ioctl's -errno), wait status; else 0 */
 	__u32 flags;
 	__u32 pad;
 	union {
@@ -91,6 +105,13 @@ struct gs_event {
 struct gs_managed {
 	__u32 class_; /* enum gs_class */
 	__u32 pad;
+};
+
+/* Indices of the per-CPU array `lost`. */
+enum gs_lost {
+	GS_LOST_EVENTS = 0,    /* the ring buffer was full */
+	GS_LOST_PROCESSES = 1, /* the map of processes was full: a fork or a new GPU process is not followed */
+	GS_LOST_COUNT = 2,
 };
 
 /* Value of the map `counters`, keyed by pid: calls by kind, kept for lc and be alike. */
