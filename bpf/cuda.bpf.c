@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
+ *
+ * Calls of the CUDA driver API: uprobes on the entry points that libcuda.so exports.
+ *
+ * Why not the obvious hooks: a launch never enters the kernel (the library writes to mapped
+ * queues and doorbells), so no tracepoint or ioctl sees it; the CUDA runtime (libcudart) is
+ * linked statically into many programs; a preloaded library would change the program. All
+ * roads lead through libcuda's exports, which are a stable ABI.
+ *
+ * The probes sit in the library file and so fire in every process that maps it: the program
+ * filters by `managed`. Only latency-critical processes produce events. Best-effort ones may
+ * launch hundreds of thousands of times a second and are only counted.
+ */
+
+#define CUDA_ERROR_NOT_READY 600
+
+/* Stack arguments start above the return address on x86-64 (six in registers), at sp on arm64 (eight). */
+static __always_inline u64 stack_argument(struct pt_regs *ctx, u32 number)
+{
+#if defined(__TARGET_ARCH_arm64)
+	u64 address = PT_REGS_SP(ctx) + 8 * (number - 9);
+#else
+	u64 address = PT_REGS_SP(ctx) + 8 * (number - 6);
+#endif
+	u64 value = 0;
+
+	bpf_probe_read_user(&value, sizeof(value), (void *)address);
+	return value;
+}
+
+static __always_inline u64 launch_config_stream(struct pt_regs *ctx)
+{
+	u64 stream = 0; /* CUlaunchConfig: seven u32 of dimensions and shared memory, padding, hStream */
+
+	bpf_probe_read_user(&stream, sizeof(stream), (void *)PT_REGS_PARM1(ctx) + 32);
+	return stream;
+}
+
+/* Unrolled by hand: the verifier wants constant offsets into ctx, the compiler likes to compute them. */
+static __always_inline u64 argument(struct pt_regs *ctx, u32 number)
+{
+	u64 args[6] = {PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx),
+		       PT_REGS_PARM4(ctx), PT_REGS_PARM5(ctx), PT_REGS_PARM6(ctx)};
+
+	if (number == 0)
+		return 0;
+	if (number == GS_ARG_LAUNCH_CONFIG)
+		return launch_config_stream(ctx);
+	if (number > 6)
+		return stack_argument(ctx, number);
+	return args[(number - 1) & 7];
+}
+
+static __always_inline bool is_query(u32 call)
+{
+	return call == GS_CALL_STREAM_QUERY || call == GS_CALL_EVENT_QUERY;
+}
+
+static __always_inline void count_call(u32 pid, u32 call)
+{
+	struct gs_counters *own = counters.lookup(&pid);
+
+	if (own && call < GS_CALL_COUNT)
+		__sync_fetch_and_add(&own->calls[call], 1);
+}
+
+static __always_inline bool is_latency_critical(u32 pid)
+{
+	struct gs_managed *process = managed.lookup(&pid);
+
+	return process && process->class_ == GS_CLASS_LC;
+}
+
+/* A query tells something only by its result, so its entry is counted and not sent. */
+int cuda_enter(struct pt_regs *ctx)
+{
+	u64 cookie = bpf_get_attach_cookie(ctx);
+	u32 call = GS_COOKIE_CALL(cookie);
+	u32 pid = current_pid();
+	struct gs_event *event;
+
+	count_call(pid, call);
+	if (!is_latency_critical(pid) || is_query(call))
+		return 0;
+	event = reserve_event(GS_CUDA_ENTER);
+	if (!event)
+		return 0;
+	event->call = call;
+	event->flags = GS_COOKIE_FLAGS(cookie);
+	event->cuda.handle = argument(ctx, GS_COOKIE_HANDLE(cookie));
+	event->cuda.bytes = argument(ctx, GS_COOKIE_BYTES(cookie));
+	events.ringbuf_submit(event, 0);
+	return 0;
+}
+
+/* A polling loop must not flood the ring: a query is sent once it finds the work done, or fails. */
+int cuda_return(struct pt_regs *ctx)
+{
+	u64 cookie = bpf_get_attach_cookie(ctx);
+	u32 call = GS_COOKIE_CALL(cookie);
+	s32 result = PT_REGS_RC(ctx);
+	struct gs_event *event;
+
+	if (!is_latency_critical(current_pid()))
+		return 0;
+	if (is_query(call) && result == CUDA_ERROR_NOT_READY)
+		return 0;
+	event = reserve_event(GS_CUDA_RETURN);
+	if (!event)
+		return 0;
+	event->call = call;
+	event->flags = GS_COOKIE_FLAGS(cookie);
+	event->result = result;
+	events.ringbuf_submit(event, 0);
+	return 0;
+}

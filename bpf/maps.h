@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
+ *
+ * The maps that every program shares, and the one way an event leaves the kernel.
+ * The programs are compiled as one module (this file, then cuda, rm and process), because
+ * they filter by the same map of processes and write to the same ring buffer: one module is
+ * one compilation and the order of a process's events is the order in which they happened.
+ *
+ * Compile-time settings: GS_RING_PAGES, GS_MAX_PROCESSES, and the offsets GS_TASK_SIGNAL,
+ * GS_TASK_EXIT_CODE and GS_SIGNAL_LIVE, taken from the running kernel's BTF because the
+ * headers may be of another version.
+ */
+#include <uapi/linux/ptrace.h>
+#include <uapi/linux/sched.h>
+
+BPF_RINGBUF_OUTPUT(events, GS_RING_PAGES);
+BPF_HASH(managed, u32, struct gs_managed, GS_MAX_PROCESSES);
+BPF_HASH(counters, u32, struct gs_counters, GS_MAX_PROCESSES);
+BPF_PERCPU_ARRAY(lost, u64, GS_LOST_COUNT);
+
+/* Processes the daemon does not want: their next RM client does not make them pending again. */
+BPF_TABLE("lru_hash", u32, u32, ignored, GS_MAX_PROCESSES);
+
+static __always_inline u32 current_pid(void)
+{
+	return bpf_get_current_pid_tgid() >> 32;
+}
+
+static __always_inline void count_lost(u32 what)
+{
+	u64 *count = lost.lookup(&what);
+
+	if (count)
+		*count += 1;
+}
+
+static __always_inline struct gs_event *reserve_event(u16 kind)
+{
+	struct gs_event *event = events.ringbuf_reserve(sizeof(struct gs_event));
+	u64 id = bpf_get_current_pid_tgid();
+
+	if (!event) {
+		count_lost(GS_LOST_EVENTS);
+		return 0;
+	}
+	__builtin_memset(event, 0, sizeof(*event));
+	event->time_ns = bpf_ktime_get_ns();
+	event->pid = id >> 32;
+	event->tid = id;
+	event->kind = kind;
+	return event;
+}
+
+static __always_inline bool follow(u32 pid, u32 class_)
+{
+	struct gs_managed value = {.class_ = class_};
+	struct gs_counters zero = {};
+
+	if (counters.update(&pid, &zero) || managed.update(&pid, &value)) {
+		counters.delete(&pid);
+		count_lost(GS_LOST_PROCESSES);
+		return false;
+	}
+	return true;
+}
