@@ -1,6 +1,7 @@
 """The errors that gpsched raises on purpose.
 
-Every class carries what a message needs as fields; the CLI prints ``str(error)`` as one line and exits with ``exit_code``.
+Every class carries what a message needs as fields; the CLI prints ``str(error)`` as one line and exits with
+``exit_code``.
 Exit codes: 1 refused or failed check, 2 usage, 3 internal error, 4 daemon unreachable, 77 unsupported host.
 """
 
@@ -64,4 +65,6 @@ class NoGpuError(GpschedError):
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        super().__init__(f"process {pid} has no GPU context; attach it once it uses CUDA, or start it with: gpsched run")
+        super().__init__(
+            f"process {pid} has no GPU context; attach it once it uses CUDA, or start it with: gpsched run"
+        )

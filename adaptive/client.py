@@ -1,0 +1,84 @@
+"""The client of the daemon's control socket: what the CLI, the benchmark and the tuner use."""
+
+import socket
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from gpsched.adaptive import paths, protocol
+from gpsched.adaptive.errors import DaemonUnreachableError, GpschedError
+from gpsched.adaptive.model import Class, Snapshot
+
+
+class RemoteError(GpschedError):
+    """The daemon refused a call. Fields: ``kind`` (the error's class there) and its own ``exit_code``."""
+
+    def __init__(self, failure: protocol.Failure) -> None:
+        self.kind, self.exit_code = failure.kind, failure.exit_code
+        super().__init__(failure.message)
+
+
+class Client:
+    """One connection. Every call is answered before the next; ``timeout_s`` bounds each."""
+
+    def __init__(self, path: Path | str | None = None, *, timeout_s: float = 30.0) -> None:
+        self.path = Path(path) if path else paths.socket()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(timeout_s)
+        try:
+            self._socket.connect(str(self.path))
+        except OSError as error:
+            self._socket.close()
+            raise DaemonUnreachableError(str(self.path), error.strerror or str(error)) from error
+        self._reader = self._socket.makefile("rb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._reader.close()
+        self._socket.close()
+
+    def snapshot(self) -> Snapshot:
+        """Return everything the daemon knows now."""
+        return self._call("snapshot", Snapshot)
+
+    def attach(
+        self, pid: int, class_: Class, *, slo_us: float | None = None, tenant: str | None = None, starting: bool = False
+    ) -> None:
+        """Manage the process and its children. ``starting``: it has no GPU context yet and will get one.
+
+        Raises ``RemoteError`` when it is gone, has no GPU context, or the caller may not change anything.
+        """
+        params = {"pid": pid, "class": class_, "slo_us": slo_us, "tenant": tenant, "starting": starting}
+        self._call("attach", None, params)
+
+    def detach(self, pid: int) -> None:
+        """Leave the process alone from now on and give it back its own settings."""
+        self._call("detach", None, {"pid": pid})
+
+    def restore(self) -> int:
+        """Give every process its own settings back, detach all; return how many settings were restored."""
+        return self._call("restore", int)
+
+    def _call(self, method: str, type_: Any, params: dict[str, Any] | None = None) -> Any:
+        try:
+            self._socket.sendall(msgspec.json.encode(protocol.Request(method, params or {})) + b"\n")
+            line = self._reader.readline()
+            response = msgspec.json.decode(line, type=protocol.Response)
+        except OSError as error:
+            raise DaemonUnreachableError(str(self.path), error.strerror or "no answer in time") from error
+        except msgspec.MsgspecError as error:
+            reason = "it answers in another language" if line else "it hung up"
+            raise DaemonUnreachableError(str(self.path), reason) from error
+        if response.error is not None:
+            raise RemoteError(response.error)
+        return msgspec.json.decode(response.result, type=type_) if type_ else None

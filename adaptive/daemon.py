@@ -1,0 +1,149 @@
+"""The node's daemon: one event loop for the ring buffer, the control socket, signals and the clock."""
+
+import contextlib
+import importlib.metadata
+import logging
+import os
+import selectors
+import signal
+import socket
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+import msgspec
+
+from gpsched.adaptive.api import ApiServer
+from gpsched.adaptive.config import Config
+from gpsched.adaptive.errors import UnsupportedHostError, UsageError
+from gpsched.adaptive.model import DaemonView, Snapshot
+from gpsched.adaptive.node import Node
+from gpsched.adaptive.probes.probes import Probes
+from gpsched.adaptive.slices import restore_pending
+from gpsched.adaptive.undo import UndoLog
+
+
+log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+_TICK_S = 0.5
+_IDLE_START_S = 60.0  # an embedded daemon that nobody uses ends by itself
+
+
+class AttachParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the method ``attach``."""
+
+    pid: int
+    class_: str = msgspec.field(name="class")
+    slo_us: float | None = None
+    tenant: str | None = None
+    starting: bool = False
+
+
+class DetachParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the method ``detach``."""
+
+    pid: int
+
+
+class Daemon:
+    """Owns all that must be undone: the probes, the changed settings, the socket. ``serve`` undoes it in every case."""
+
+    def __init__(self, config: Config, socket_path: Path, state_dir: Path) -> None:
+        if os.geteuid() != 0:
+            raise UnsupportedHostError("the daemon needs root to load BPF programs", "start it with sudo")
+        self._config, self._socket_path, self._state_dir = config, socket_path, state_dir
+        self._started = time.monotonic()
+        self._stopping = False
+        self._used = False
+
+    def serve(self, *, exit_when_idle: bool = False, ready_fd: int | None = None) -> None:
+        """Run until a signal ends it; every changed setting is restored before it returns.
+
+        ``ready_fd`` gets the word READY once requests are answered. Raises what keeps the daemon from starting.
+        """
+        with contextlib.ExitStack() as stack:
+            undo = UndoLog(self._state_dir)
+            stack.callback(undo.close)
+            if (count := restore_pending(undo)) > 0:
+                log.info("restored %d settings that an earlier daemon had left", count)
+            selector = selectors.DefaultSelector()
+            stack.callback(selector.close)
+            self._watch_signals(selector, stack)
+            self._probes = Probes()
+            stack.callback(self._probes.close)
+            self._node = Node(self._config, self._probes, undo)
+            stack.callback(self._node.restore_all)
+            self._probes.load(self._node.handle)
+            selector.register(self._probes.fileno(), selectors.EVENT_READ, self._probes.consume)
+            api = ApiServer(self._socket_path, selector, self._reads(), self._changes())
+            stack.callback(api.close)
+            self._node.adopt_running()
+            log.info("ready: %s", self._socket_path)
+            if ready_fd is not None:
+                os.write(ready_fd, b"READY")
+                os.close(ready_fd)
+            self._loop(selector, exit_when_idle)
+
+    def _loop(self, selector: selectors.BaseSelector, exit_when_idle: bool) -> None:
+        next_tick = time.monotonic() + _TICK_S
+        while not self._stopping:
+            for key, _ in selector.select(max(0.0, next_tick - time.monotonic())):
+                key.data()
+            if time.monotonic() >= next_tick:
+                self._probes.consume()
+                self._node.tick()
+                self._stopping |= exit_when_idle and self._idle()
+                next_tick = time.monotonic() + _TICK_S
+
+    def _idle(self) -> bool:
+        self._used |= len(self._node.registry) > 0
+        waited = time.monotonic() - self._started > _IDLE_START_S
+        return len(self._node.registry) == 0 and (self._used or waited)
+
+    def _watch_signals(self, selector: selectors.BaseSelector, stack: contextlib.ExitStack) -> None:
+        """Signals wake the loop through a descriptor, so that none is missed between two waits."""
+        receiver, sender = socket.socketpair()
+        sender.setblocking(False)
+        before = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+        stack.callback(lambda: (signal.set_wakeup_fd(before), sender.close(), receiver.close()))
+        selector.register(receiver, selectors.EVENT_READ, lambda: receiver.recv(64))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            stack.callback(signal.signal, number, signal.signal(number, self._stop))
+
+    def _stop(self, _number: int, _frame: FrameType | None) -> None:
+        self._stopping = True
+
+    def _reads(self) -> dict[str, Any]:
+        return {"snapshot": lambda _params: self._snapshot()}
+
+    def _changes(self) -> dict[str, Any]:
+        return {"attach": self._attach, "detach": self._detach, "restore": lambda _params: self._node.restore_all()}
+
+    def _attach(self, params: dict[str, Any]) -> None:
+        call = _convert(params, AttachParams)
+        self._used = True
+        self._node.attach(call.pid, call.class_, call.slo_us, call.tenant, starting=call.starting)
+
+    def _detach(self, params: dict[str, Any]) -> None:
+        self._node.detach(_convert(params, DetachParams).pid)
+
+    def _snapshot(self) -> Snapshot:
+        keeper = self._node.keeper
+        daemon = DaemonView(
+            pid=os.getpid(),
+            version=importlib.metadata.version("gpsched"),
+            uptime_s=time.monotonic() - self._started,
+            libraries=self._probes.libraries(),
+            lost_events=self._probes.lost(),
+            failed_controls=keeper.failures,
+            last_failure=keeper.last_failure,
+        )
+        return Snapshot(time_s=time.time(), daemon=daemon, processes=self._node.views())
+
+
+def _convert(params: dict[str, Any], type_: type[_T]) -> _T:
+    try:
+        return msgspec.convert(params, type_)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"wrong parameters: {error}") from error

@@ -1,0 +1,262 @@
+"""The node's state and what changes it: events from the probes, calls from users, and the decisions that follow."""
+
+import logging
+from typing import Protocol
+
+from gpsched.adaptive.config import Config
+from gpsched.adaptive.driver import scan
+from gpsched.adaptive.driver.watcher import AllocationWatcher, SliceSetByOwner
+from gpsched.adaptive.errors import GpschedError, NoGpuError, ProcessGoneError, UsageError
+from gpsched.adaptive.model import CLASSES, Class, ProcessView
+from gpsched.adaptive.policy.timeslice import Decision, decide
+from gpsched.adaptive.probes.events import Event, ProcExec, ProcExit, ProcFork, RmAlloc, RmControl, RmDup, RmFree
+from gpsched.adaptive.slices import SliceKeeper
+from gpsched.adaptive.undo import UndoLog
+from gpsched.adaptive.views import GpuNumbers, process_view
+from gpsched.adaptive.workloads import procinfo, rules
+from gpsched.adaptive.workloads.registry import Process, Registry
+
+
+log = logging.getLogger(__name__)
+
+
+class NotManagedError(GpschedError):
+    """The process is not managed. Field: ``pid``."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        super().__init__(f"process {pid} is not managed; see: gpsched list")
+
+
+class Prober(Protocol):
+    """What the node needs of the probes."""
+
+    def manage(self, pid: int, class_: Class) -> None: ...  # noqa: D102
+    def forget(self, pid: int) -> None: ...  # noqa: D102
+    def counters(self, pid: int) -> dict[str, int]: ...  # noqa: D102
+
+
+class Node:
+    """All managed processes and their control. Not thread-safe: everything happens on the daemon's loop."""
+
+    def __init__(self, config: Config, probes: Prober, undo: UndoLog) -> None:
+        self.config = config
+        self.registry = Registry()
+        self.keeper = SliceKeeper(undo)
+        self._probes = probes
+        self._watcher = AllocationWatcher()
+        self._rescan: set[int] = set()
+        self._numbers = GpuNumbers()
+
+    # ---- what the probes report
+
+    def handle(self, event: Event) -> None:
+        """Take one event into account."""
+        match event:
+            case RmAlloc() | RmFree() | RmControl() | RmDup():
+                self._on_rm(event)
+            case ProcFork():
+                self._on_fork(event)
+            case ProcExec():
+                self._on_exec(event)
+            case ProcExit():
+                self._remove(event.pid)
+
+    def _on_rm(self, event: RmAlloc | RmFree | RmControl | RmDup) -> None:
+        process = self.registry.get(event.pid) or self._classify(event.pid)
+        if process is None:
+            return
+        changes = self._watcher.feed(event)
+        if process.scanned and changes:
+            self._rescan.add(process.pid)  # its older objects were never seen, so only a scan tells all
+            return
+        self.registry.set_groups(process.pid, self._watcher.groups(process.pid))
+        for change in changes:
+            if isinstance(change, SliceSetByOwner) and (group := process.groups.get(change.group.key)):
+                self.keeper.owner_set(process, group, change.us)
+        if changes:
+            self.apply()
+
+    def _on_fork(self, event: ProcFork) -> None:
+        parent = self.registry.get(event.parent)
+        if parent is not None:
+            self._add(event.pid, parent.class_, f"child of {event.parent}", parent.tenant, parent.slo_us)
+
+    def _on_exec(self, event: ProcExec) -> None:
+        """A new program: its descriptors of the driver, and with them its clients, are closed."""
+        process = self.registry.get(event.pid)
+        if process is None:
+            return
+        self._forget_groups(process)
+        try:
+            process.info = procinfo.read(event.pid)
+        except ProcessGoneError:
+            self._remove(event.pid)
+
+    def _classify(self, pid: int) -> Process | None:
+        """A process that just opened the driver: the rules decide, and what no rule names is left alone."""
+        try:
+            info = procinfo.read(pid)
+        except ProcessGoneError:
+            return None
+        rule = rules.match(info, self.config.rule)
+        if rule is None or rule.class_ == "unmanaged":
+            self._probes.forget(pid)
+            return None
+        name = rule.name or f"{self.config.rule.index(rule)}"
+        return self._add(pid, rule.class_, f"rule {name}", rule.tenant or info.user, rule.slo_us)
+
+    # ---- what users ask for
+
+    def attach(self, pid: int, class_: str, slo_us: float | None, tenant: str | None, *, starting: bool) -> None:
+        """Manage ``pid`` and its descendants; ``starting`` processes have no GPU context yet.
+
+        Raises ``UsageError``, ``ProcessGoneError``, ``NoGpuError``.
+        """
+        if class_ not in ("lc", "be"):
+            raise UsageError(f"unknown class {class_!r}; use one of {', '.join(CLASSES[:2])}")
+        if class_ == "be" and slo_us is not None:
+            raise UsageError("a best-effort process has no latency objective; leave out --slo or use --class lc")
+        info = procinfo.read(pid)
+        family = [pid, *procinfo.children(pid)]
+        users = [member for member in family if procinfo.has_driver_open(member)]
+        if not starting and not users:
+            raise NoGpuError(pid)
+        for member in family:
+            source = "attach" if member == pid else f"child of {pid}"
+            source = "run" if starting else source
+            if self._add(member, class_, source, tenant or info.user, slo_us) and member in users:
+                self._scan(member)
+        self.apply()
+
+    def detach(self, pid: int) -> None:
+        """Give ``pid`` and its descendants their own settings back and leave them alone; raise ``NotManagedError``."""
+        if self.registry.get(pid) is None:
+            raise NotManagedError(pid)
+        for member in (pid, *procinfo.children(pid)):
+            self._release(member)
+        self.apply()
+
+    def restore_all(self) -> int:
+        """Detach every process; return how many settings were put back."""
+        changed = sum(group.original_us is not None for process in self.registry for group in process.groups.values())
+        for process in self.registry:
+            self._release(process.pid)
+        left = sum(group.original_us is not None for process in self.registry for group in process.groups.values())
+        return changed - left
+
+    def adopt_running(self) -> None:
+        """Apply the rules to the processes that use the driver already."""
+        for pid in procinfo.driver_users():
+            if self.registry.get(pid) is None and self._classify(pid) is not None:
+                self._scan(pid)
+        self.apply()
+
+    # ---- upkeep
+
+    def tick(self) -> None:
+        """Look for what events may have missed: processes that ended, groups of processes that were scanned."""
+        for process in self.registry:
+            if not self._lives(process):
+                self._remove(process.pid)
+        rescan, self._rescan = self._rescan, set()
+        for pid in rescan:
+            if self.registry.get(pid) is not None:
+                self._scan(pid)
+        self.apply()
+
+    def apply(self) -> None:
+        """Carry out what policy decides for the present processes."""
+        decisions = decide(self.registry, self.config.timeslice)
+        for process in self.registry:
+            self._apply_to(process, decisions)
+
+    def views(self) -> list[ProcessView]:
+        """The managed processes that use a GPU or were named by a user or a rule."""
+        shown = [process for process in self.registry if process.groups or not process.source.startswith("child")]
+        return [process_view(process, self._probes.counters(process.pid), self._numbers) for process in shown]
+
+    def _apply_to(self, process: Process, decisions: dict[tuple[int, int | None], Decision]) -> None:
+        groups = process.compute_groups()
+        reasons = []
+        reached = bool(groups)
+        for group in groups:
+            decision = decisions[process.pid, group.group.gpu_id]
+            reached &= self.keeper.want(process, group, decision.timeslice_us)
+            reasons.append(decision.reason)
+        process.level = "timeslice" if reached else "observe"
+        if groups and not reached:
+            process.reason = f"control failed: {self.keeper.last_failure}"
+        else:
+            process.reason = "; ".join(dict.fromkeys(reasons)) or "no GPU context yet"
+
+    def _add(self, pid: int, class_: Class, source: str, tenant: str, slo_us: float | None) -> Process | None:
+        """Register the process or change its class; None when it is gone already."""
+        try:
+            info = procinfo.read(pid)
+        except ProcessGoneError:
+            return None
+        process = self.registry.get(pid)
+        if process is not None and process.info.start_ticks != info.start_ticks:
+            self._remove(pid)
+            process = None
+        if process is None:
+            process = Process(info, class_, source, tenant, slo_us)
+            self.registry.put(process)
+        else:
+            process.class_, process.source, process.tenant, process.slo_us = class_, source, tenant, slo_us
+        self._probes.manage(pid, class_)
+        return process
+
+    def _scan(self, pid: int) -> None:
+        """Find the groups of a process whose allocations were not all seen."""
+        process = self.registry.get(pid)
+        if process is None:
+            return
+        process.scanned = True
+        try:
+            self.registry.set_groups(pid, scan.scan_process(self.keeper.files(pid)))
+        except ProcessGoneError:
+            self._remove(pid)
+        except GpschedError as error:
+            process.reason = str(error)
+            log.warning("%s", error)
+
+    def _release(self, pid: int) -> None:
+        process = self.registry.get(pid)
+        if process is None:
+            return
+        kept = [group for group in process.groups.values() if not self.keeper.want(process, group, None)]
+        if any(group.original_us is not None for group in kept) and self._lives(process):
+            log.warning("process %d keeps changed settings; gpsched restore tries again", pid)
+            self.keeper.close(process)
+        else:
+            self.keeper.forget(process)
+        self._drop(pid)
+        self._probes.forget(pid)
+
+    def _remove(self, pid: int) -> None:
+        """The process ended."""
+        process = self.registry.get(pid)
+        if process is not None:
+            self.keeper.forget(process)
+            self._drop(pid)
+            self._probes.forget(pid)
+            self.apply()
+
+    def _forget_groups(self, process: Process) -> None:
+        self.keeper.forget(process)
+        process.groups.clear()
+        process.scanned = False
+        self._watcher.forget(process.pid)
+
+    def _drop(self, pid: int) -> None:
+        self.registry.remove(pid)
+        self._watcher.forget(pid)
+        self._rescan.discard(pid)
+
+    def _lives(self, process: Process) -> bool:
+        try:
+            return procinfo.start_ticks(process.pid) == process.info.start_ticks
+        except ProcessGoneError:
+            return False

@@ -1,0 +1,152 @@
+"""Sets timeslices and puts them back: every change has its original value on disk first."""
+
+import logging
+from collections.abc import Callable
+
+from gpsched.adaptive.driver.control import StockControl
+from gpsched.adaptive.driver.errors import ControlError, HandleGoneError
+from gpsched.adaptive.driver.files import DriverFiles
+from gpsched.adaptive.driver.types import ChannelGroup
+from gpsched.adaptive.errors import GpschedError, ProcessGoneError
+from gpsched.adaptive.undo import Setting, UndoLog
+from gpsched.adaptive.workloads import procinfo
+from gpsched.adaptive.workloads.registry import Group, Process
+
+
+log = logging.getLogger(__name__)
+
+
+class SliceKeeper:
+    """Knows for each process how to reach its channel groups, and what to put back.
+
+    ``failures`` counts controls that failed although their handle lives; ``last_failure`` is the latest message.
+    """
+
+    def __init__(self, undo: UndoLog, opener: Callable[[int], DriverFiles] = DriverFiles) -> None:
+        self._undo, self._opener = undo, opener
+        self._files: dict[int, DriverFiles] = {}
+        self._controls: dict[int, StockControl] = {}
+        self.failures = 0
+        self.last_failure: str | None = None
+
+    def files(self, pid: int) -> DriverFiles:
+        """Copies of the process' driver descriptors, kept until ``forget``."""
+        if pid not in self._files:
+            self._files[pid] = self._opener(pid)
+        return self._files[pid]
+
+    def control(self, pid: int) -> StockControl:
+        """The controls of the process' own client."""
+        if pid not in self._controls:
+            self._controls[pid] = StockControl(self.files(pid))
+        return self._controls[pid]
+
+    def close(self, process: Process) -> None:
+        """Close the copies: a copy that is kept would keep a dead program's GPU memory allocated."""
+        self._controls.pop(process.pid, None)
+        files = self._files.pop(process.pid, None)
+        if files is not None:
+            files.close()
+
+    def forget(self, process: Process) -> None:
+        """The groups are gone or have their own settings: close the copies, nothing is left to restore."""
+        self.close(process)
+        for group in process.groups.values():
+            if group.original_us is not None:
+                self._undo.restored(_setting(process, group))
+
+    def drop(self, process: Process, group: Group) -> None:
+        """The group died: nothing is left to restore."""
+        if group.original_us is not None:
+            self._undo.restored(_setting(process, group))
+
+    def want(self, process: Process, group: Group, us: int | None) -> bool:
+        """Give the group this slice, its own when None. Return whether it has it now.
+
+        Failures are counted and logged.
+        """
+        try:
+            self._release(process, group) if us is None else self._set(process, group, us)
+        except HandleGoneError:
+            return False
+        except (ControlError, ProcessGoneError) as error:
+            self.failures += 1
+            self.last_failure = str(error)
+            log.warning("%s", error)
+            return False
+        return True
+
+    def owner_set(self, process: Process, group: Group, us: int) -> None:
+        """The program set its own slice (CUDA does so after it creates a group): that is now what to put back."""
+        group.timeslice_us = us
+        if group.original_us is not None and group.original_us != us:
+            self._undo.restored(_setting(process, group))
+            group.original_us = us
+            self._undo.changing(_setting(process, group))
+
+    def _set(self, process: Process, group: Group, us: int) -> None:
+        if group.timeslice_us == us and group.intended_us == us:
+            return
+        control = self.control(process.pid)
+        if group.original_us is None:
+            group.original_us = control.get_timeslice(group.group)
+            self._undo.changing(_setting(process, group))
+        control.set_timeslice(group.group, us)
+        log.info(
+            "pid %d group %#x: timeslice %d µs (was %s µs)",
+            process.pid,
+            group.group.handle,
+            us,
+            group.timeslice_us or group.original_us,
+        )
+        group.timeslice_us = group.intended_us = us
+
+    def _release(self, process: Process, group: Group) -> None:
+        if group.original_us is None:
+            return
+        self.control(process.pid).set_timeslice(group.group, group.original_us)
+        log.info("pid %d group %#x: timeslice %d µs, its own again", process.pid, group.group.handle, group.original_us)
+        group.timeslice_us = group.original_us
+        self._undo.restored(_setting(process, group))
+        group.original_us = group.intended_us = None
+
+
+def restore_pending(undo: UndoLog, opener: Callable[[int], DriverFiles] = DriverFiles) -> int:
+    """Put back what a daemon that died left changed; return how many settings were restored.
+
+    Settings of processes and groups that are gone are struck off. One that cannot be restored stays in the undo log.
+    """
+    return sum(_restore_one(undo, setting, opener) for setting in undo.pending())
+
+
+def _restore_one(undo: UndoLog, setting: Setting, opener: Callable[[int], DriverFiles]) -> bool:
+    group = ChannelGroup(client=setting.client, handle=setting.handle, fd=setting.fd)
+    try:
+        if procinfo.start_ticks(setting.pid) != setting.start_ticks:
+            raise ProcessGoneError(setting.pid)
+        files = opener(setting.pid)
+        try:
+            StockControl(files).set_timeslice(group, setting.original_us)
+        finally:
+            files.close()
+    except (ProcessGoneError, HandleGoneError):
+        undo.restored(setting)
+        return False
+    except GpschedError as error:
+        log.warning("cannot restore pid %d: %s", setting.pid, error)
+        return False
+    undo.restored(setting)
+    log.info("pid %d group %#x: timeslice %d µs restored", setting.pid, setting.handle, setting.original_us)
+    return True
+
+
+def _setting(process: Process, group: Group) -> Setting:
+    assert group.original_us is not None
+    return Setting(
+        pid=process.pid,
+        start_ticks=process.info.start_ticks,
+        fd=group.group.fd,
+        client=group.group.client,
+        handle=group.group.handle,
+        original_us=group.original_us,
+    )

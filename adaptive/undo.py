@@ -1,0 +1,143 @@
+"""What was changed and what it was before: on disk before the first change, so that a crash never loses it.
+
+An append-only file of JSON lines; the last line about a setting counts. Every line reaches the disk (fsync) before the
+caller may change anything. A line cut by a crash is the last one and was not acted on, so it is dropped.
+"""
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from gpsched.adaptive.errors import GpschedError
+
+
+class AlreadyRunningError(GpschedError):
+    """Another daemon uses the same state directory. Field: ``path``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(f"another gpsched daemon holds {path}; see: gpsched list, or stop it first")
+
+
+class UndoLogError(GpschedError):
+    """The log cannot be written, so nothing may be changed. Fields: ``path``, ``reason``."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"cannot keep original values in {path} ({reason}); choose another place with --state-dir")
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One changed setting of one channel group of one process (identified by pid and start time)."""
+
+    pid: int
+    start_ticks: int
+    fd: int
+    client: int
+    handle: int
+    kind: Literal["timeslice"] = "timeslice"
+    original_us: int
+
+    @property
+    def key(self) -> tuple[int, int, int, int, str]:
+        """What identifies the setting."""
+        return (self.pid, self.start_ticks, self.client, self.handle, self.kind)
+
+
+class _Line(msgspec.Struct, frozen=True):
+    what: Literal["changed", "restored"]
+    setting: Setting
+
+
+class UndoLog:
+    """The settings that differ from what the programs had. One daemon at a time: the file is locked."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "undo.jsonl"
+        self._spare = directory / "undo.jsonl.new"
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o755)
+            self._file = self._open_locked()
+            self._pending = {setting.key: setting for setting in _replay(self._spare_bytes() + self.path.read_bytes())}
+            self._compact()
+        except OSError as error:
+            raise UndoLogError(self.path, error.strerror or str(error)) from error
+
+    def _open_locked(self) -> int:
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(file)
+            raise AlreadyRunningError(self.path) from error
+        return file
+
+    def _spare_bytes(self) -> bytes:
+        """What a compaction that was cut short had saved; empty otherwise."""
+        return self._spare.read_bytes() if self._spare.exists() else b""
+
+    def _compact(self) -> None:
+        """Keep only what is still to be restored.
+
+        The file is rewritten in place since the lock belongs to it; a copy covers the moment in which it is empty.
+        """
+        lines = b"".join(_encode("changed", setting) for setting in self._pending.values())
+        with self._spare.open("wb") as copy:
+            copy.write(lines)
+            copy.flush()
+            os.fsync(copy.fileno())
+        os.ftruncate(self._file, 0)
+        os.write(self._file, lines)
+        os.fsync(self._file)
+        self._spare.unlink()
+
+    def pending(self) -> list[Setting]:
+        """Settings that were changed and not restored, oldest first."""
+        return list(self._pending.values())
+
+    def changing(self, setting: Setting) -> None:
+        """Put the original value on disk. Only the first original of a setting counts."""
+        if setting.key not in self._pending:
+            self._append("changed", setting)
+            self._pending[setting.key] = setting
+
+    def restored(self, setting: Setting) -> None:
+        """The setting has its original value again, or died with its process."""
+        if self._pending.pop(setting.key, None) is not None:
+            self._append("restored", setting)
+
+    def _append(self, what: Literal["changed", "restored"], setting: Setting) -> None:
+        try:
+            os.write(self._file, _encode(what, setting))
+            os.fsync(self._file)
+        except OSError as error:
+            raise UndoLogError(self.path, error.strerror or str(error)) from error
+
+    def close(self) -> None:
+        """Give up the lock; the file stays when something is left to restore."""
+        if not self._pending:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, 0)
+        os.close(self._file)
+
+
+def _encode(what: Literal["changed", "restored"], setting: Setting) -> bytes:
+    return msgspec.json.encode(_Line(what, setting)) + b"\n"
+
+
+def _replay(content: bytes) -> list[Setting]:
+    pending: dict[tuple[int, int, int, int, str], Setting] = {}
+    for line in content.splitlines():
+        try:
+            entry = msgspec.json.decode(line, type=_Line)
+        except msgspec.MsgspecError:
+            continue
+        if entry.what == "changed":
+            pending.setdefault(entry.setting.key, entry.setting)
+        else:
+            pending.pop(entry.setting.key, None)
+    return list(pending.values())

@@ -1,0 +1,54 @@
+"""Turns the registry into the public model."""
+
+from gpsched.adaptive.model import GroupView, ProcessView
+from gpsched.adaptive.workloads.registry import Group, Process
+
+
+class GpuNumbers:
+    """Small numbers for the driver's GPU ids, in the order of their PCI addresses (which the id encodes)."""
+
+    def __init__(self) -> None:
+        self._ids: list[int] = []
+
+    def number(self, gpu_id: int | None) -> int | None:
+        """Return the index among the GPUs seen so far; None for a GPU whose id could not be read."""
+        if gpu_id is None:
+            return None
+        if gpu_id not in self._ids:
+            self._ids = sorted([*self._ids, gpu_id])
+        return self._ids.index(gpu_id)
+
+
+def process_view(process: Process, calls: dict[str, int], numbers: GpuNumbers) -> ProcessView:
+    """One process as users see it."""
+    info = process.info
+    return ProcessView(
+        pid=info.pid,
+        name=info.name,
+        command=info.command,
+        user=info.user,
+        cgroup=info.cgroup,
+        container=info.container,
+        class_=process.class_,
+        source=process.source,
+        tenant=process.tenant,
+        slo_us=process.slo_us,
+        level=process.level,
+        reason=process.reason,
+        gpus=sorted({number for gpu in process.gpus() if (number := numbers.number(gpu)) is not None}),
+        groups=[_group_view(group, numbers) for group in process.groups.values()],
+        calls={call: count for call, count in calls.items() if count},
+    )
+
+
+def _group_view(group: Group, numbers: GpuNumbers) -> GroupView:
+    return GroupView(
+        client=group.group.client,
+        handle=group.group.handle,
+        engine=group.group.engine,
+        gpu=numbers.number(group.group.gpu_id),
+        channels=len(group.group.channels),
+        timeslice_us=group.timeslice_us,
+        intended_us=group.intended_us,
+        original_us=group.original_us,
+    )

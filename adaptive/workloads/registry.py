@@ -1,0 +1,89 @@
+"""The GPU processes that gpsched knows: class, tenant, objective, level, channel groups. State only, no I/O."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from gpsched.adaptive.driver.types import ChannelGroup
+from gpsched.adaptive.model import Class, Level
+from gpsched.adaptive.workloads.procinfo import ProcessInfo
+
+
+GroupKey = tuple[int, int]
+
+
+@dataclass
+class Group:
+    """A channel group and its timeslice: what it has, what it should have, and what the program had set."""
+
+    group: ChannelGroup
+    timeslice_us: int | None = None
+    intended_us: int | None = None
+    original_us: int | None = None
+
+    @property
+    def key(self) -> GroupKey:
+        """Unique within the process."""
+        return (self.group.client, self.group.handle)
+
+
+@dataclass
+class Process:
+    """A classified process. ``source`` says who classified it: run, attach, ``rule NAME`` or ``child of PID``."""
+
+    info: ProcessInfo
+    class_: Class
+    source: str
+    tenant: str
+    slo_us: float | None = None
+    level: Level = "observe"
+    reason: str = "no channel group yet"
+    groups: dict[GroupKey, Group] = field(default_factory=dict)
+    scanned: bool = False  # its allocations were not all seen, so groups come from scans
+
+    @property
+    def pid(self) -> int:
+        """The thread group."""
+        return self.info.pid
+
+    def compute_groups(self) -> list[Group]:
+        """The groups that share the compute engine: those that scheduling is about."""
+        return [group for group in self.groups.values() if group.group.engine == "compute"]
+
+    def gpus(self) -> set[int | None]:
+        """Ids of the GPUs on which the process computes; None is a GPU whose id could not be read."""
+        return {group.group.gpu_id for group in self.compute_groups()}
+
+
+class Registry:
+    """All managed processes by pid."""
+
+    def __init__(self) -> None:
+        self._processes: dict[int, Process] = {}
+
+    def __iter__(self) -> Iterator[Process]:
+        return iter(list(self._processes.values()))
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    def get(self, pid: int) -> Process | None:
+        """Return the process, or None when it is not managed."""
+        return self._processes.get(pid)
+
+    def put(self, process: Process) -> None:
+        """Add the process, in place of one with the same pid."""
+        self._processes[process.pid] = process
+
+    def remove(self, pid: int) -> Process | None:
+        """Forget the process and return what was known."""
+        return self._processes.pop(pid, None)
+
+    def set_groups(self, pid: int, groups: list[ChannelGroup]) -> None:
+        """The process has these groups now; what is known of those it had before stays."""
+        process = self._processes[pid]
+        old = process.groups
+        process.groups = {}
+        for group in groups:
+            entry = old.get((group.client, group.handle)) or Group(group)
+            entry.group = group
+            process.groups[entry.key] = entry

@@ -1,0 +1,54 @@
+"""Arguments that several subcommands share."""
+
+import argparse
+from typing import Any
+
+from gpsched.adaptive import paths
+
+
+Subparsers = Any  # argparse's own type is private
+
+
+def add_socket(parser: argparse.ArgumentParser) -> None:
+    """``--socket``: which daemon."""
+    parser.add_argument(
+        "--socket", metavar="PATH", default=str(paths.socket()), help="the daemon's control socket (%(default)s)"
+    )
+
+
+def add_state_dir(parser: argparse.ArgumentParser) -> None:
+    """``--state-dir``: where original values are kept."""
+    parser.add_argument(
+        "--state-dir",
+        metavar="DIR",
+        default=str(paths.state_dir()),
+        help="where original values are kept (%(default)s)",
+    )
+
+
+def add_class(parser: argparse.ArgumentParser) -> None:
+    """``--class``, ``--slo`` and ``--tenant``: how a process is to be treated."""
+    parser.add_argument(
+        "--class", dest="class_", choices=("lc", "be"), required=True, help="latency-critical or best-effort"
+    )
+    parser.add_argument(
+        "--slo", metavar="DURATION", type=duration, help="latency objective of a latency-critical process, like 5ms"
+    )
+    parser.add_argument("--tenant", help="whom the process belongs to (default: its user)")
+
+
+def duration(text: str) -> float:
+    """A duration in µs, for argparse."""
+    from gpsched.adaptive.units import DurationError, parse_duration
+
+    try:
+        return parse_duration(text)
+    except DurationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def positive_pid(text: str) -> int:
+    """A process id, for argparse."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a process id")
+    return int(text)
