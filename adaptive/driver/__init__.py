@@ -16,10 +16,19 @@ from gpsched.adaptive.driver.errors import (
     UnsupportedDriverError,
 )
 from gpsched.adaptive.driver.files import DriverFiles
+from gpsched.adaptive.driver.scan import scan_process
 from gpsched.adaptive.driver.types import Channel, ChannelGroup, Subdevice
+from gpsched.adaptive.driver.watcher import (
+    AllocationWatcher,
+    GroupAdded,
+    GroupChanged,
+    GroupRemoved,
+    SliceSetByOwner,
+)
 
 
 __all__ = (
+    "AllocationWatcher",
     "Channel",
     "ChannelGroup",
     "ControlAbsentError",
@@ -28,10 +37,15 @@ __all__ = (
     "DescriptorGoneError",
     "DescriptorLimitError",
     "DriverFiles",
+    "GroupAdded",
+    "GroupChanged",
+    "GroupRemoved",
     "HandleGoneError",
     "NoSubdeviceError",
     "PrivilegeError",
+    "SliceSetByOwner",
     "StockControl",
     "Subdevice",
     "UnsupportedDriverError",
+    "scan_process",
 )

@@ -171,6 +171,15 @@ class WorkSubmitTokenParams(ctypes.Structure):
     _fields_ = (("workSubmitToken", U32),)
 
 
+class HandleInfoParams(ctypes.Structure):
+    """CLIENT_GET_HANDLE_INFO, on the client itself; the result is a union of u32 and u64 (ctrl/ctrl0000client.h)."""
+
+    _fields_ = (("hObject", U32), ("index", U32), ("result", U64))
+
+
+HANDLE_INFO_PARENT, HANDLE_INFO_CLASS = 1, 2  # same file
+
+
 class GpuIdParams(ctypes.Structure):
     """GPU_GET_ID (ctrl/ctrl2080/ctrl2080gpu.h)."""
 
@@ -209,6 +218,8 @@ class Control:
     params: type[Params]
 
 
+# On a client
+GET_HANDLE_INFO = Control("CLIENT_GET_HANDLE_INFO", 0xD02, HandleInfoParams)
 # On a channel group (class a06c)
 SCHEDULE = Control("GPFIFO_SCHEDULE", 0xA06C0101, ScheduleParams)
 SCHEDULE_570 = Control("GPFIFO_SCHEDULE", 0xA06C0101, ScheduleParams570)
@@ -229,6 +240,7 @@ GPU_GET_ID = Control("GPU_GET_ID", 0x20800142, GpuIdParams)
 GET_UNIQUE_ID_INFO = Control("GET_CHANNEL_GROUP_UNIQUE_ID_INFO", 0x20801123, UniqueIdParams)
 
 CONTROLS = (
+    GET_HANDLE_INFO,
     SCHEDULE,
     SET_TIMESLICE,
     GET_TIMESLICE,

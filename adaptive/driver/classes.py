@@ -35,3 +35,10 @@ def engine_of(class_: int) -> str:
 def stronger(one: str, two: str) -> str:
     """Return which of two engines describes a group that has both."""
     return max(one, two, key=_RANK.index)
+
+
+def depth(class_: int) -> int:
+    """Order classes so that parents come before their children: device, subdevice, group, channel, the rest."""
+    if is_channel(class_):
+        return 3
+    return {DEVICE: 0, SUBDEVICE: 1, CHANNEL_GROUP: 2}.get(class_, 4)

@@ -96,6 +96,12 @@ class StockControl:
             raise ValueError(f"interleave level {level}; give 0, 1 or 2")
         self._issue(group, group.handle, abi.SET_INTERLEAVE, abi.InterleaveParams(level))
 
+    def get_interleave(self, group: ChannelGroup) -> int:
+        """Return the group's interleave level: 0 low, 1 medium, 2 high."""
+        params = abi.InterleaveParams()
+        self._issue(group, group.handle, abi.GET_INTERLEAVE, params)
+        return int(params.tsgInterleaveLevel)
+
     def restart_runlist(self, group: ChannelGroup, *, force: bool = False, wait: bool = False) -> None:
         """Expire the slice that runs now and begin the runlist anew; asked through one of the group's own channels.
 
