@@ -49,7 +49,7 @@ class Client:
 
     def snapshot(self) -> Snapshot:
         """Return everything the daemon knows now."""
-        return self._call("snapshot", Snapshot)
+        return msgspec.json.decode(self._call("snapshot"), type=Snapshot)
 
     def attach(
         self, pid: int, class_: Class, *, slo_us: float | None = None, tenant: str | None = None, starting: bool = False
@@ -59,17 +59,17 @@ class Client:
         Raises ``RemoteError`` when it is gone, has no GPU context, or the caller may not change anything.
         """
         params = {"pid": pid, "class": class_, "slo_us": slo_us, "tenant": tenant, "starting": starting}
-        self._call("attach", None, params)
+        self._call("attach", params)
 
     def detach(self, pid: int) -> None:
         """Leave the process alone from now on and give it back its own settings."""
-        self._call("detach", None, {"pid": pid})
+        self._call("detach", {"pid": pid})
 
     def restore(self) -> int:
         """Give every process its own settings back, detach all; return how many settings were restored."""
-        return self._call("restore", int)
+        return msgspec.json.decode(self._call("restore"), type=int)
 
-    def _call(self, method: str, type_: Any, params: dict[str, Any] | None = None) -> Any:
+    def _call(self, method: str, params: dict[str, Any] | None = None) -> msgspec.Raw:
         try:
             self._socket.sendall(msgspec.json.encode(protocol.Request(method, params or {})) + b"\n")
             line = self._reader.readline()
@@ -81,4 +81,4 @@ class Client:
             raise DaemonUnreachableError(str(self.path), reason) from error
         if response.error is not None:
             raise RemoteError(response.error)
-        return msgspec.json.decode(response.result, type=type_) if type_ else None
+        return response.result

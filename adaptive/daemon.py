@@ -63,7 +63,7 @@ class Daemon:
         ``ready_fd`` gets the word READY once requests are answered. Raises what keeps the daemon from starting.
         """
         with contextlib.ExitStack() as stack:
-            undo = UndoLog(self._state_dir)
+            self._undo = undo = UndoLog(self._state_dir)
             stack.callback(undo.close)
             if (count := restore_pending(undo)) > 0:
                 log.info("restored %d settings that an earlier daemon had left", count)
@@ -106,7 +106,9 @@ class Daemon:
         receiver, sender = socket.socketpair()
         sender.setblocking(False)
         before = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
-        stack.callback(lambda: (signal.set_wakeup_fd(before), sender.close(), receiver.close()))
+        for end in (sender, receiver):
+            stack.callback(end.close)
+        stack.callback(signal.set_wakeup_fd, before)
         selector.register(receiver, selectors.EVENT_READ, lambda: receiver.recv(64))
         for number in (signal.SIGTERM, signal.SIGINT):
             stack.callback(signal.signal, number, signal.signal(number, self._stop))
@@ -118,12 +120,16 @@ class Daemon:
         return {"snapshot": lambda _params: self._snapshot()}
 
     def _changes(self) -> dict[str, Any]:
-        return {"attach": self._attach, "detach": self._detach, "restore": lambda _params: self._node.restore_all()}
+        return {"attach": self._attach, "detach": self._detach, "restore": lambda _params: self._restore()}
 
     def _attach(self, params: dict[str, Any]) -> None:
         call = _convert(params, AttachParams)
         self._used = True
         self._node.attach(call.pid, call.class_, call.slo_us, call.tenant, starting=call.starting)
+
+    def _restore(self) -> int:
+        """Also what an earlier attempt could not put back."""
+        return self._node.restore_all() + restore_pending(self._undo)
 
     def _detach(self, params: dict[str, Any]) -> None:
         self._node.detach(_convert(params, DetachParams).pid)

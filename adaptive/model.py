@@ -12,7 +12,7 @@ SCHEMA = "gpsched.snapshot/1"
 
 Class = Literal["lc", "be", "unmanaged"]
 Level = Literal["observe", "freeze", "timeslice", "reserve", "hold", "module"]
-CLASSES: tuple[Class, ...] = ("lc", "be", "unmanaged")
+ATTACHABLE: tuple[Class, ...] = ("lc", "be")
 
 
 class GroupView(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,20 +1,21 @@
 """The node's state and what changes it: events from the probes, calls from users, and the decisions that follow."""
 
 import logging
+from dataclasses import replace
 from typing import Protocol
 
 from gpsched.adaptive.config import Config
 from gpsched.adaptive.driver import scan
 from gpsched.adaptive.driver.watcher import AllocationWatcher, SliceSetByOwner
 from gpsched.adaptive.errors import GpschedError, NoGpuError, ProcessGoneError, UsageError
-from gpsched.adaptive.model import CLASSES, Class, ProcessView
+from gpsched.adaptive.model import ATTACHABLE, Class, ProcessView
 from gpsched.adaptive.policy.timeslice import Decision, decide
 from gpsched.adaptive.probes.events import Event, ProcExec, ProcExit, ProcFork, RmAlloc, RmControl, RmDup, RmFree
 from gpsched.adaptive.slices import SliceKeeper
 from gpsched.adaptive.undo import UndoLog
 from gpsched.adaptive.views import GpuNumbers, process_view
 from gpsched.adaptive.workloads import procinfo, rules
-from gpsched.adaptive.workloads.registry import Process, Registry
+from gpsched.adaptive.workloads.registry import Group, Process, Registry
 
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class Node:
         self.config = config
         self.registry = Registry()
         self.keeper = SliceKeeper(undo)
+        self._undo = undo
         self._probes = probes
         self._watcher = AllocationWatcher()
         self._rescan: set[int] = set()
@@ -67,15 +69,13 @@ class Node:
         if process is None:
             return
         changes = self._watcher.feed(event)
-        if process.scanned and changes:
-            self._rescan.add(process.pid)  # its older objects were never seen, so only a scan tells all
+        if not changes:
             return
-        self.registry.set_groups(process.pid, self._watcher.groups(process.pid))
+        self._update_groups(process)
         for change in changes:
             if isinstance(change, SliceSetByOwner) and (group := process.groups.get(change.group.key)):
                 self.keeper.owner_set(process, group, change.us)
-        if changes:
-            self.apply()
+        self.apply()
 
     def _on_fork(self, event: ProcFork) -> None:
         parent = self.registry.get(event.parent)
@@ -108,13 +108,14 @@ class Node:
 
     # ---- what users ask for
 
-    def attach(self, pid: int, class_: str, slo_us: float | None, tenant: str | None, *, starting: bool) -> None:
+    def attach(self, pid: int, name: str, slo_us: float | None, tenant: str | None, *, starting: bool) -> None:
         """Manage ``pid`` and its descendants; ``starting`` processes have no GPU context yet.
 
         Raises ``UsageError``, ``ProcessGoneError``, ``NoGpuError``.
         """
-        if class_ not in ("lc", "be"):
-            raise UsageError(f"unknown class {class_!r}; use one of {', '.join(CLASSES[:2])}")
+        class_ = next((known for known in ATTACHABLE if known == name), None)
+        if class_ is None:
+            raise UsageError(f"unknown class {name!r}; use one of {', '.join(ATTACHABLE)}")
         if class_ == "be" and slo_us is not None:
             raise UsageError("a best-effort process has no latency objective; leave out --slo or use --class lc")
         info = procinfo.read(pid)
@@ -139,11 +140,10 @@ class Node:
 
     def restore_all(self) -> int:
         """Detach every process; return how many settings were put back."""
-        changed = sum(group.original_us is not None for process in self.registry for group in process.groups.values())
+        changed = len(self._undo.pending())
         for process in self.registry:
             self._release(process.pid)
-        left = sum(group.original_us is not None for process in self.registry for group in process.groups.values())
-        return changed - left
+        return changed - len(self._undo.pending())
 
     def adopt_running(self) -> None:
         """Apply the rules to the processes that use the driver already."""
@@ -213,14 +213,15 @@ class Node:
         process = self.registry.get(pid)
         if process is None:
             return
-        process.scanned = True
         try:
-            self.registry.set_groups(pid, scan.scan_process(self.keeper.files(pid)))
+            self._watcher.forget(pid)
+            self._watcher.seed(pid, scan.scan_process(self.keeper.files(pid)))
+            self._update_groups(process)
         except ProcessGoneError:
             self._remove(pid)
-        except GpschedError as error:
-            process.reason = str(error)
-            log.warning("%s", error)
+        except (GpschedError, OSError) as error:
+            log.warning("cannot look for the channel groups of process %d: %s", pid, error)
+        self._rescan.discard(pid)  # what this scan could not tell, the next would not either
 
     def _release(self, pid: int) -> None:
         process = self.registry.get(pid)
@@ -247,8 +248,24 @@ class Node:
     def _forget_groups(self, process: Process) -> None:
         self.keeper.forget(process)
         process.groups.clear()
-        process.scanned = False
         self._watcher.forget(process.pid)
+
+    def _update_groups(self, process: Process) -> None:
+        """Take over what the watcher knows, and ask for the GPU of groups whose creation did not tell it."""
+        for gone in self.registry.set_groups(process.pid, self._watcher.groups(process.pid)):
+            self.keeper.drop(process, gone)
+        for group in process.compute_groups():
+            if group.group.gpu_id is None:
+                self._identify(process, group)
+
+    def _identify(self, process: Process, group: Group) -> None:
+        if group.group.subdevice is None:
+            self._rescan.add(process.pid)  # its device was made before we watched: only a scan tells
+            return
+        try:
+            group.group = replace(group.group, gpu_id=self.keeper.control(process.pid).gpu_id(group.group))
+        except GpschedError as error:
+            log.info("%s", error)  # None counts as a GPU of its own: all processes on unknown GPUs share it
 
     def _drop(self, pid: int) -> None:
         self.registry.remove(pid)

@@ -5,6 +5,7 @@ caller may change anything. A line cut by a crash is the last one and was not ac
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -91,7 +92,7 @@ class UndoLog:
             copy.flush()
             os.fsync(copy.fileno())
         os.ftruncate(self._file, 0)
-        os.write(self._file, lines)
+        _write_whole(self._file, lines)
         os.fsync(self._file)
         self._spare.unlink()
 
@@ -112,7 +113,7 @@ class UndoLog:
 
     def _append(self, what: Literal["changed", "restored"], setting: Setting) -> None:
         try:
-            os.write(self._file, _encode(what, setting))
+            _write_whole(self._file, _encode(what, setting))
             os.fsync(self._file)
         except OSError as error:
             raise UndoLogError(self.path, error.strerror or str(error)) from error
@@ -126,7 +127,13 @@ class UndoLog:
 
 
 def _encode(what: Literal["changed", "restored"], setting: Setting) -> bytes:
-    return msgspec.json.encode(_Line(what, setting)) + b"\n"
+    """A newline on both sides: a line that was cut short does not swallow the next."""
+    return b"\n" + msgspec.json.encode(_Line(what, setting)) + b"\n"
+
+
+def _write_whole(file: int, data: bytes) -> None:
+    if os.write(file, data) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _replay(content: bytes) -> list[Setting]:

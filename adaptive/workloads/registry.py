@@ -1,7 +1,7 @@
 """The GPU processes that gpsched knows: class, tenant, objective, level, channel groups. State only, no I/O."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpsched.adaptive.driver.types import ChannelGroup
 from gpsched.adaptive.model import Class, Level
@@ -38,7 +38,6 @@ class Process:
     level: Level = "observe"
     reason: str = "no channel group yet"
     groups: dict[GroupKey, Group] = field(default_factory=dict)
-    scanned: bool = False  # its allocations were not all seen, so groups come from scans
 
     @property
     def pid(self) -> int:
@@ -78,12 +77,17 @@ class Registry:
         """Forget the process and return what was known."""
         return self._processes.pop(pid, None)
 
-    def set_groups(self, pid: int, groups: list[ChannelGroup]) -> None:
-        """The process has these groups now; what is known of those it had before stays."""
+    def set_groups(self, pid: int, groups: list[ChannelGroup]) -> list[Group]:
+        """The process has these groups now; return those it has no more. What is known of the others stays."""
         process = self._processes[pid]
-        old = process.groups
-        process.groups = {}
+        old, process.groups = process.groups, {}
         for group in groups:
-            entry = old.get((group.client, group.handle)) or Group(group)
-            entry.group = group
-            process.groups[entry.key] = entry
+            entry = old.pop(group.key, None) or Group(group)
+            entry.group = _with_known_gpu(group, entry.group)
+            process.groups[group.key] = entry
+        return list(old.values())
+
+
+def _with_known_gpu(now: ChannelGroup, before: ChannelGroup) -> ChannelGroup:
+    """A group stays on its GPU, whose id may have been asked for once."""
+    return replace(now, gpu_id=before.gpu_id) if now.gpu_id is None else now
