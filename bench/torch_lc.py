@@ -1,0 +1,186 @@
+"""A latency-critical service in plain PyTorch: a vision model behind a TCP socket, one request at a time.
+
+It knows nothing of gpsched and needs nothing of it; any interpreter with torch and torchvision runs it.
+Wire format and JSON lines are those of gpsched-lc: load comes from ``gpsched-lc --connect PORT``.
+Ends on ``quit`` or at the end of standard input.
+Exit codes: 0 success, 1 wrong results, 2 bad argument, 77 no torch or GPU.
+"""
+
+import argparse
+import json
+import os
+import selectors
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+REQUEST = struct.Struct("=Q56s")
+REPLY = struct.Struct("=Qdd")
+
+
+def now_us() -> float:
+    """The program clock."""
+    return time.monotonic() * 1e6
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line; exits with 2 when it is wrong."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", default="resnet50", help="a torchvision model, or 'linear' (%(default)s)")
+    parser.add_argument(
+        "--mode", choices=("graph", "eager"), default="graph", help="one CUDA graph, or launches one by one"
+    )
+    parser.add_argument("--prep-us", type=float, default=200.0, help="host preparation a request (%(default)s)")
+    parser.add_argument("--port", type=int, default=0, help="0 = any free one, printed")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    args = parser.parse_args(argv)
+    if args.device == "cpu" and args.mode == "graph":
+        parser.error("CUDA graphs need --device cuda; use --mode eager")
+    return args
+
+
+def build(args: argparse.Namespace, torch: Any) -> tuple[Any, Any]:
+    """Return the model and one input on the host, both ready for the device."""
+    half = args.device == "cuda"
+    if args.model == "linear":
+        model, host = torch.nn.Linear(256, 256), torch.randn(1, 256)
+    else:
+        import torchvision
+
+        model = torchvision.models.get_model(args.model, weights=None).to(memory_format=torch.channels_last)
+        host = torch.randn(1, 3, 224, 224)
+    model = model.to(args.device).eval()
+    return (model.half(), host.half().pin_memory()) if half else (model, host)
+
+
+class Inference:
+    """One request: copy the input in, run the model, copy a result out."""
+
+    def __init__(self, args: argparse.Namespace, torch: Any) -> None:
+        self.torch = torch
+        self.model, self.host = build(args, torch)
+        self.device_input = self.host.to(args.device)
+        self.stream = torch.cuda.Stream() if args.device == "cuda" else None
+        self.graph: Any = None
+        for _ in range(20):
+            self.expected = self.run()
+        if args.mode == "graph":
+            self.capture()
+            self.expected = self.run()
+
+    def capture(self) -> None:
+        """Record the model as a CUDA graph."""
+        self.torch.cuda.synchronize()
+        graph = self.torch.cuda.CUDAGraph()
+        with self.torch.cuda.graph(graph, stream=self.stream):
+            self.output = self.model(self.device_input)
+        self.torch.cuda.synchronize()
+        self.graph = graph
+
+    def run(self) -> float:
+        """Serve one request; return the sum of the outputs."""
+        with self.torch.cuda.stream(self.stream):
+            self.device_input.copy_(self.host, non_blocking=True)
+            if self.graph is None:
+                self.output = self.model(self.device_input)
+            else:
+                self.graph.replay()
+            return float(self.output.float().sum().cpu())
+
+
+class Server:
+    """Serves the connections one request at a time."""
+
+    def __init__(self, port: int, prep_us: float, infer: Callable[[], float], expected: float) -> None:
+        self.prep_us, self.infer, self.expected = prep_us, infer, expected
+        self.served = self.wrong = 0
+        self.selector = selectors.DefaultSelector()
+        self.listener = socket.create_server(("127.0.0.1", port))
+        self.selector.register(self.listener, selectors.EVENT_READ, self.accept)
+        self.selector.register(sys.stdin, selectors.EVENT_READ, self.command)
+        self.running = True
+
+    def accept(self) -> None:
+        """Take a new connection."""
+        client, _ = self.listener.accept()
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client.settimeout(1.0)
+        self.selector.register(client, selectors.EVENT_READ, lambda: self.serve_or_drop(client))
+
+    def command(self) -> None:
+        """Stop on ``quit`` and at the end of input."""
+        if os.read(sys.stdin.fileno(), 4096).strip() in (b"", b"quit"):
+            self.running = False
+
+    def serve_or_drop(self, client: socket.socket) -> None:
+        """Serve one request; drop a client that is gone."""
+        try:
+            self.serve(client)
+        except OSError:
+            self.selector.unregister(client)
+            client.close()
+
+    def serve(self, client: socket.socket) -> None:
+        """Receive, prepare, infer, check, reply."""
+        data = client.recv(REQUEST.size, socket.MSG_WAITALL)
+        if len(data) < REQUEST.size:
+            raise ConnectionResetError
+        received = now_us()
+        sequence, _ = REQUEST.unpack(data)
+        while now_us() < received + self.prep_us:
+            pass
+        answer = self.infer()
+        self.served += 1
+        self.wrong += abs(answer - self.expected) > 1e-2 * max(1.0, abs(self.expected))
+        client.sendall(REPLY.pack(sequence, now_us() - received, 0.0))
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        while self.running:
+            for key, _ in self.selector.select():
+                key.data()
+
+
+def say(event: str, **fields: object) -> None:
+    """Print one JSON line."""
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+def import_torch(device: str) -> Any:
+    """Return the module, or end the program with 77 when it or its GPU is missing."""
+    try:
+        import torch
+    except ImportError:
+        sys.exit(fail("no PyTorch in this interpreter; install torch and torchvision"))
+    if device == "cuda" and not torch.cuda.is_available():
+        sys.exit(fail("PyTorch finds no CUDA device; see nvidia-smi"))
+    torch.backends.cudnn.benchmark = True
+    return torch
+
+
+def fail(message: str) -> int:
+    """Print why the program cannot run and return the exit code."""
+    print(message, file=sys.stderr)
+    return 77
+
+
+def main() -> int:
+    """Serve until told to stop."""
+    args = parse()
+    torch = import_torch(args.device)
+    with torch.inference_mode():
+        inference = Inference(args, torch)
+        server = Server(args.port, args.prep_us, inference.run, inference.expected)
+        name = torch.cuda.get_device_name() if args.device == "cuda" else "cpu"
+        say("ready", pid=os.getpid(), gpu=name, port=server.listener.getsockname()[1])
+        server.run()
+    say("end", kernels=server.served, verified=True, bad_counters=server.wrong)
+    return 1 if server.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

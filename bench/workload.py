@@ -1,0 +1,130 @@
+"""The sample programs as objects: a latency-critical service under load, and a best-effort job.
+
+Times are µs of program time. The programs are built from ``programs/`` (CUDA driver API) or written in PyTorch.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from gpsched.bench.errors import ProgramMissingError
+from gpsched.bench.messages import End, Paused, Progress, Ready, Resumed, Run
+from gpsched.bench.process import CommandProcess
+
+
+HERE = Path(__file__).parent
+BUILD = HERE / "build"
+
+_ANSWER_S = 30.0  # a stat waits for one kernel, a pause for the queue
+_START_S = 60.0  # CUDA's initialisation and the calibration; PyTorch also loads its libraries and captures a graph
+_SCALE_KEY = "GPSCHED_TIME_SCALE"
+
+
+def program(name: str) -> str:
+    """Path of a built program; raise ``ProgramMissingError`` when it was not built."""
+    path = BUILD / name
+    if not path.exists():
+        raise ProgramMissingError(str(path))
+    return str(path)
+
+
+class _Workload:
+    """Ends its processes with the ``with`` block; started ones are ready."""
+
+    def __init__(self) -> None:
+        self._processes = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._processes.__exit__(kind, error, trace)
+
+    def _start(self, command: Sequence[str], environment: Mapping[str, str]) -> CommandProcess:
+        return self._processes.enter_context(CommandProcess(command, environment))
+
+
+class Service(_Workload):
+    """A latency-critical service and its load generator. Fields: ``pid`` of the service, ``ready``, ``command``."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], *, generator: bool = False) -> None:
+        """Start ``command``; ``generator``: it only serves, so start gpsched-lc as the load generator beside it."""
+        super().__init__()
+        self.command = list(command)
+        self._scale = float(environment.get(_SCALE_KEY, "1"))
+        with ExitStack() as undo:
+            undo.push(self._processes)
+            self._server = self._start(command, environment)
+            self.ready = self._server.expect(Ready, _START_S)
+            self.pid = self._server.pid
+            self._generator = self._server
+            if generator:
+                load = [program("gpsched-lc"), "--connect", str(self.ready.port), "--commands"]
+                self._generator = self._start(load, environment)
+            undo.pop_all()
+
+    def run(self, requests: int, rate: float, arrival: str = "constant", seed: int = 1) -> Run:
+        """Send ``requests`` at ``rate`` a second and return what each took."""
+        real_s = requests / rate * self._scale
+        return self._generator.ask(f"run {requests} {rate:g} {arrival} {seed}", Run, 3 * real_s + _ANSWER_S)
+
+    def finish(self) -> End:
+        """End the service and return the check of its state."""
+        if self._generator is not self._server:
+            self._generator.close()
+        return self._server.ask("quit", End, _ANSWER_S)
+
+
+class Job(_Workload):
+    """A best-effort job. Fields: ``pid``, ``ready``, ``command``."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        super().__init__()
+        self.command = list(command)
+        with ExitStack() as undo:
+            undo.push(self._processes)
+            self._process = self._start(command, environment)
+            self.ready = self._process.expect(Ready, _START_S)
+            self.pid = self._process.pid
+            undo.pop_all()
+
+    def progress(self) -> Progress:
+        """Return the kernels completed so far."""
+        return self._process.ask("stat", Progress, _ANSWER_S)
+
+    def pause(self) -> None:
+        """Launch nothing more; returns when the queue is empty."""
+        self._process.ask("pause", Paused, _ANSWER_S)
+
+    def resume(self) -> None:
+        """Launch again."""
+        self._process.ask("resume", Resumed, _ANSWER_S)
+
+    def finish(self) -> End:
+        """End the job and return the check of its state."""
+        return self._process.ask("quit", End, _ANSWER_S)
+
+
+def cuda_service(environment: Mapping[str, str], *options: str) -> Service:
+    """Start gpsched-lc."""
+    return Service([program("gpsched-lc"), "--commands", *options], environment)
+
+
+def cuda_job(environment: Mapping[str, str], *options: str) -> Job:
+    """Start gpsched-be; it verifies its state at the end."""
+    return Job([program("gpsched-be"), "--commands", "--verify", *options], environment)
+
+
+def torch_service(environment: Mapping[str, str], *options: str, python: str = sys.executable) -> Service:
+    """Start torch_lc.py with an interpreter that has PyTorch."""
+    return Service([python, str(HERE / "torch_lc.py"), *options], environment, generator=True)
+
+
+def torch_job(environment: Mapping[str, str], *options: str, python: str = sys.executable) -> Job:
+    """Start torch_be.py with an interpreter that has PyTorch; it verifies its results at the end."""
+    return Job([python, str(HERE / "torch_be.py"), *options], environment)
