@@ -11,6 +11,7 @@
  */
 #include <uapi/linux/ptrace.h>
 #include <uapi/linux/sched.h>
+#include <uapi/asm-generic/ioctl.h>
 
 BPF_RINGBUF_OUTPUT(events, GS_RING_PAGES);
 BPF_HASH(managed, u32, struct gs_managed, GS_MAX_PROCESSES);

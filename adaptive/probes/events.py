@@ -1,0 +1,198 @@
+"""The events that the BPF programs send: the mirror of ``bpf/events.h`` and its decoder.
+
+Every record is a ``struct gs_event`` of 64 bytes: a common head of 32 and a body that depends on the kind.
+"""
+
+import os
+import struct
+from enum import IntEnum, IntFlag
+
+import msgspec
+
+from gpsched.adaptive.probes.errors import EventDecodeError
+
+
+ABI_VERSION = 1
+COMM_LENGTH = 16
+
+
+class ProcessClass(IntEnum):
+    """``enum gs_class``: PENDING has opened the driver and is not classified yet."""
+
+    PENDING = 0
+    LC = 1
+    BE = 2
+
+
+class Kind(IntEnum):
+    """``enum gs_kind``."""
+
+    CUDA_ENTER = 1
+    CUDA_RETURN = 2
+    RM_ALLOC = 3
+    RM_FREE = 4
+    RM_CONTROL = 5
+    RM_DUP = 6
+    PROC_FORK = 7
+    PROC_EXEC = 8
+    PROC_EXIT = 9
+
+
+class Call(IntEnum):
+    """``enum gs_call``: what a CUDA entry point does."""
+
+    NONE = 0
+    LAUNCH = 1
+    GRAPH_LAUNCH = 2
+    COPY_H2D = 3
+    COPY_D2H = 4
+    COPY_D2D = 5
+    COPY_PEER = 6
+    COPY_ANY = 7
+    STREAM_SYNC = 8
+    EVENT_SYNC = 9
+    CTX_SYNC = 10
+    STREAM_QUERY = 11
+    EVENT_QUERY = 12
+
+
+class Flag(IntFlag):
+    """``GS_FLAG_*``: ASYNC calls return before their work is done."""
+
+    ASYNC = 1
+
+
+class Lost(IntEnum):
+    """``enum gs_lost``: indices of the map ``lost``."""
+
+    EVENTS = 0
+    PROCESSES = 1
+
+
+HEAD = struct.Struct("=QIIHHiII")
+CUDA = struct.Struct("=QQ16x")
+RM = struct.Struct("=IIIIQII")
+PROC = struct.Struct(f"=II{COMM_LENGTH}s8x")
+EVENT_SIZE = HEAD.size + RM.size
+COUNTERS = struct.Struct(f"={len(Call)}Q")
+_CALLS = tuple(Call)  # an index is ten times faster than Call(number)
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """What all events have: ``time_ns`` (CLOCK_MONOTONIC), ``pid`` (the process) and ``tid`` (its thread)."""
+
+    time_ns: int
+    pid: int
+    tid: int
+
+
+class CudaEvent(Event, frozen=True, gc=False):
+    """A latency-critical process enters a CUDA call, or returns from it.
+
+    On the return ``result`` is the CUresult, and ``handle`` and ``size`` (bytes) are 0. Queries come only as a return.
+    """
+
+    call: Call
+    is_return: bool
+    is_async: bool
+    handle: int
+    size: int
+    result: int
+
+
+class RmEvent(Event, frozen=True, gc=False):
+    """What a process asked of the resource manager; the fields are those of ``struct gs_rm``.
+
+    ``result`` is the NV_STATUS, or -errno when the ioctl itself failed; ``fd`` the caller's descriptor.
+    """
+
+    client: int
+    parent: int
+    object: int
+    code: int
+    value: int
+    fd: int
+    result: int
+
+
+class RmAlloc(RmEvent, frozen=True, gc=False):
+    """``object`` of class ``code`` was made under ``parent``; ``value`` is the first u32 of its parameters."""
+
+
+class RmFree(RmEvent, frozen=True, gc=False):
+    """``object``, and everything below it, was freed."""
+
+
+class RmControl(RmEvent, frozen=True, gc=False):
+    """The control ``code`` (SET_TIMESLICE) was called on ``object``; ``value`` in µs."""
+
+
+class RmDup(RmEvent, frozen=True, gc=False):
+    """``object`` of ``client``, under ``value``, duplicates object ``code`` of the client ``parent``."""
+
+
+class ProcFork(Event, frozen=True, gc=False):
+    """``parent``, a managed process, has a new child ``pid``, which is managed with the same class already."""
+
+    parent: int
+    comm: str
+
+
+class ProcExec(Event, frozen=True, gc=False):
+    """The process runs another program; ``comm`` is its new name."""
+
+    comm: str
+
+
+class ProcExit(Event, frozen=True, gc=False):
+    """The last thread of the process has ended; the kernel has forgotten it. ``wait_status`` as of wait(2)."""
+
+    wait_status: int
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code, or minus the signal that ended it."""
+        return os.waitstatus_to_exitcode(self.wait_status)
+
+
+_RM_TYPES: dict[int, type[RmEvent]] = {
+    Kind.RM_ALLOC: RmAlloc,
+    Kind.RM_FREE: RmFree,
+    Kind.RM_CONTROL: RmControl,
+    Kind.RM_DUP: RmDup,
+}
+
+
+def decode(record: bytes) -> Event:
+    """Turn one record into its event; raises EventDecodeError when it is not one of this ABI."""
+    if len(record) != EVENT_SIZE:
+        raise EventDecodeError(f"{EVENT_SIZE} expected", len(record))
+    time_ns, pid, tid, kind, call, result, flags, _ = HEAD.unpack_from(record)
+    head = (time_ns, pid, tid)
+    if kind in (Kind.CUDA_ENTER, Kind.CUDA_RETURN):
+        return _decode_cuda(record, head, kind == Kind.CUDA_RETURN, call, result, flags)
+    if kind in _RM_TYPES:
+        client, parent, handle, code, value, fd, _ = RM.unpack_from(record, HEAD.size)
+        return _RM_TYPES[kind](*head, client, parent, handle, code, value, fd, result)
+    if kind in (Kind.PROC_FORK, Kind.PROC_EXEC, Kind.PROC_EXIT):
+        return _decode_process(record, head, kind, result)
+    raise EventDecodeError(f"unknown kind {kind}", len(record))
+
+
+def _decode_cuda(
+    record: bytes, head: tuple[int, int, int], is_return: bool, call: int, result: int, flags: int
+) -> CudaEvent:
+    if not 0 < call < len(Call):
+        raise EventDecodeError(f"unknown CUDA call {call}", len(record))
+    handle, size = CUDA.unpack_from(record, HEAD.size)
+    return CudaEvent(*head, _CALLS[call], is_return, bool(flags & Flag.ASYNC), handle, size, result)
+
+
+def _decode_process(record: bytes, head: tuple[int, int, int], kind: int, status: int) -> Event:
+    parent, _, raw = PROC.unpack_from(record, HEAD.size)
+    comm = raw.split(b"\0", 1)[0].decode(errors="replace")
+    if kind == Kind.PROC_FORK:
+        return ProcFork(*head, parent, comm)
+    if kind == Kind.PROC_EXEC:
+        return ProcExec(*head, comm)
+    return ProcExit(*head, status)

@@ -1,0 +1,189 @@
+"""The probes of this node: loads the BPF programs, tells them which processes count, hands on what they see."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gpsched.adaptive.errors import ProcessGoneError
+from gpsched.adaptive.probes.attacher import Attacher, Attachment
+from gpsched.adaptive.probes.errors import EventDecodeError
+from gpsched.adaptive.probes.events import Call, Event, Lost, ProcessClass, RmAlloc, decode
+from gpsched.adaptive.probes.program import MAX_PROCESSES, RING_PAGES, Program
+
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Event], None]
+_CLASSES = {"lc": ProcessClass.LC, "be": ProcessClass.BE}
+_NOT_FOUND = KeyError
+
+
+class Probes:
+    """Watches all processes for new GPU clients, and follows those that are managed.
+
+    Not thread-safe: one thread polls and calls the rest. ``close`` may be called at any time, also before ``load``.
+    """
+
+    def __init__(self, ring_pages: int = RING_PAGES, max_processes: int = MAX_PROCESSES) -> None:
+        self._ring_pages, self._max_processes = ring_pages, max_processes
+        self._program: Program | None = None
+        self._attacher: Attacher | None = None
+        self._handler: Handler | None = None
+        self._undecoded = 0
+
+    def load(self, handler: Handler) -> None:
+        """Load the programs (about 1 s); ``handler`` gets every event. Raises UnsupportedHostError."""
+        self._program = Program(self._ring_pages, self._max_processes)
+        self._attacher = Attacher(self._program.attach)
+        self._handler = handler
+
+    def close(self) -> None:
+        """Detach and unload; bounded, idempotent."""
+        attacher, self._attacher = self._attacher, None
+        program, self._program = self._program, None
+        if attacher and not attacher.close():
+            log.warning("detaching takes long; the kernel completes it when this process ends")
+        if program:
+            program.close()
+
+    # ---- which processes
+
+    def manage(self, pid: int, class_: str) -> None:
+        """Follow a process, and its children from now on, as "lc" or "be". Raises ProcessGoneError."""
+        key = self._key(pid)
+        self._set(key, _CLASSES[class_])
+        self._remove("ignored", key)
+        if not _is_alive(pid):  # its exit came before our entry, so that nothing would ever remove it
+            self._remove("managed", key)
+            self._remove("counters", key)
+            raise ProcessGoneError(pid)
+        self._running_attacher().process(pid)
+
+    def forget(self, pid: int) -> None:
+        """Leave a process alone until it runs another program; unknown pids are no error.
+
+        Ignored first, forgotten second: in between, a new RM client does not make it pending again.
+        """
+        key = self._key(pid)
+        if _is_alive(pid):
+            ignored = self._map("ignored")
+            ignored[key] = ignored.Leaf(1)
+        self._remove("managed", key)
+        self._remove("counters", key)
+
+    def managed(self) -> dict[int, ProcessClass]:
+        """Return the processes that the kernel follows, children and pending ones included."""
+        return {key.value: ProcessClass(value.class_) for key, value in self._map("managed").items()}
+
+    def counters(self, pid: int) -> dict[str, int]:
+        """Return the CUDA calls of a managed process since it is followed, by kind; empty for others."""
+        try:
+            calls = self._map("counters")[self._key(pid)].calls
+        except _NOT_FOUND:
+            return {}
+        return {call.name.lower(): calls[call] for call in Call if call is not Call.NONE}
+
+    # ---- what they do
+
+    def fileno(self) -> int:
+        """Descriptor that is readable when ``consume`` has something to do."""
+        return self._loaded().ring_fd
+
+    def poll(self, timeout_ms: int) -> int:
+        """Wait up to ``timeout_ms`` for events, hand them to the handler, return their number."""
+        records = self._loaded().poll(timeout_ms)
+        for record in records:
+            self._handle(record)
+        return len(records)
+
+    def consume(self) -> None:
+        """Hand on the events that are there, without waiting."""
+        self.poll(0)
+
+    def _handle(self, record: bytes) -> None:
+        try:
+            event = decode(record)
+        except EventDecodeError as error:
+            self._undecoded += 1
+            log.error("%s", error)
+            return
+        if isinstance(event, RmAlloc) and event.pid != 0 and _is_client(event):
+            self._running_attacher().process(event.pid)  # it talks to the driver, so its libcuda is mapped by now
+        assert self._handler
+        self._handler(event)
+
+    # ---- the libraries
+
+    def attach_file(self, path: str | Path) -> None:
+        """Probe a libcuda file before any process uses it; happens in the background."""
+        self._running_attacher().file(str(path))
+
+    def attachments(self) -> tuple[Attachment, ...]:
+        """Return every libcuda file met so far, and whether its entry points are probed."""
+        return self._running_attacher().attachments()
+
+    def libraries(self) -> list[str]:
+        """Return one line for each libcuda file met: its path, and what keeps it from being probed, if anything."""
+        return [attachment.error or attachment.path for attachment in self.attachments()]
+
+    def wait_attached(self, timeout_s: float) -> bool:
+        """Wait until all libraries asked for are probed; returns False on timeout."""
+        return self._running_attacher().wait(timeout_s)
+
+    # ---- what got lost
+
+    def lost(self) -> int:
+        """Return the number of events that did not fit into the ring buffer, or that could not be decoded."""
+        return self._lost(Lost.EVENTS) + self._undecoded
+
+    def lost_processes(self) -> int:
+        """Return the number of processes that are not followed because the kernel's table was full."""
+        return self._lost(Lost.PROCESSES)
+
+    def _lost(self, what: Lost) -> int:
+        return int(self._map("lost").sum(int(what)).value)
+
+    # ---- maps
+
+    def _loaded(self) -> Program:
+        assert self._program, "load() comes first"
+        return self._program
+
+    def _running_attacher(self) -> Attacher:
+        assert self._attacher, "load() comes first"
+        return self._attacher
+
+    def _map(self, name: str) -> Any:
+        return self._loaded().map(name)
+
+    def _key(self, pid: int) -> Any:
+        return self._map("managed").Key(pid)
+
+    def _set(self, key: Any, class_: ProcessClass) -> None:
+        """Counters first: a program that finds the process managed finds them too. A change of class keeps them."""
+        counters, managed = self._map("counters"), self._map("managed")
+        if key not in counters:
+            counters[key] = counters.Leaf()
+        managed[key] = managed.Leaf(int(class_), 0)
+
+    def _remove(self, name: str, key: Any) -> None:
+        try:
+            del self._map(name)[key]
+        except _NOT_FOUND:
+            return
+
+
+def _is_client(event: RmAlloc) -> bool:
+    return event.code in (0x0, 0x41)  # NV01_ROOT, NV01_ROOT_CLIENT
+
+
+def _is_alive(pid: int) -> bool:
+    """A process is gone once all its threads are; a main thread that ended first stays behind as a zombie."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    status = dict(line.split(":", 1) for line in lines)
+    ended = status["State"].split()[0] in "ZX" and int(status["Threads"]) <= 1
+    return not ended and int(status["Tgid"]) == pid

@@ -1,0 +1,172 @@
+"""Compiles and loads the BPF programs with bcc.
+
+bcc is imported only here and only when it is needed: it brings LLVM (about 100 MiB).
+"""
+
+import contextlib
+import ctypes
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib import resources
+from typing import Any
+
+from gpsched.adaptive.probes import kernel, links
+from gpsched.adaptive.probes.errors import BccMissingError, BpfRefusedError, NotPrivilegedError
+from gpsched.adaptive.probes.events import EVENT_SIZE
+from gpsched.adaptive.probes.headers import kernel_source
+
+
+SOURCES = ("events.h", "maps.h", "cuda.bpf.c", "rm.bpf.c", "process.bpf.c")
+RING_PAGES = 256  # 1 MiB: 14,500 events, 0.1 s of the busiest process measured
+MAX_PROCESSES = 4096
+_KPROBE = 2  # BPF_PROG_TYPE_KPROBE, which uprobes share
+_BATCH = 4096  # events taken before others on the loop have their turn
+
+Attach = Callable[..., list[int]]
+
+
+def import_bcc() -> Any:
+    """Return the module bcc; raises BccMissingError when there is none or another package has its name."""
+    try:
+        import bcc
+    except (ImportError, OSError) as error:
+        raise BccMissingError(None) from error
+    if not hasattr(getattr(bcc, "BPF", None), "load_func"):
+        raise BccMissingError(getattr(bcc, "__file__", None))
+    return bcc
+
+
+class Program:
+    """The loaded module: its maps, its ring buffer, and its two programs for uprobes. ``close`` unloads it."""
+
+    def __init__(self, ring_pages: int = RING_PAGES, max_processes: int = MAX_PROCESSES) -> None:
+        """Compile and load; takes about 1 s. Raises UnsupportedHostError."""
+        if os.geteuid() != 0:
+            raise NotPrivilegedError
+        kernel.require_host_pids()
+        kernel.require_tracefs()
+        bcc = import_bcc()
+        settings = {"GS_RING_PAGES": ring_pages, "GS_MAX_PROCESSES": max_processes}
+        settings |= kernel.field_offsets(bcc.libbcc.lib)
+        self._bpf = _compile(bcc, settings)
+        self._attach: Attach
+        try:
+            self._load_uprobes()
+            self._records: list[bytes] = []
+            self._bpf["events"].open_ring_buffer(self._take)
+        except BaseException:
+            self._bpf.cleanup()
+            raise
+        bcc.BPF.free_bcc_memory(self._bpf)
+
+    def _load_uprobes(self) -> None:
+        """Prefer multi-links; a kernel without them may accept the attach type and refuse the link, hence the trial."""
+        try:
+            self._enter, self._return = self._load_pair(links.BPF_TRACE_UPROBE_MULTI)
+            multi = links.supports_multi(self._enter)
+        except BpfRefusedError:
+            multi = False
+        if not multi:
+            self._enter, self._return = self._load_pair(-1)
+        self._attach = links.attach_multi if multi else links.attach_each
+
+    def _load_pair(self, attach_type: int) -> tuple[int, int]:
+        for name in (b"cuda_enter", b"cuda_return"):
+            loaded = self._bpf.funcs.pop(name, None)
+            if loaded:
+                os.close(loaded.fd)
+        with _diagnosis():
+            first, second = (
+                self._bpf.load_func(name, _KPROBE, None, attach_type).fd for name in (b"cuda_enter", b"cuda_return")
+            )
+        return first, second
+
+    def attach(self, path: str, places: dict[int, int]) -> list[int]:
+        """Put both programs on ``places`` (offset -> cookie) of a file; returns what to close. Raises OSError."""
+        entries = self._attach(self._enter, path, places, is_return=False)
+        try:
+            return entries + self._attach(self._return, path, places, is_return=True)
+        except OSError:
+            links.close_all(entries)
+            raise
+
+    def map(self, name: str) -> Any:
+        """Return a bcc table of bpf/maps.h."""
+        return self._bpf[name]
+
+    @property
+    def ring_fd(self) -> int:
+        """Descriptor of the ring buffer, readable when it holds events."""
+        return int(self._bpf["events"].map_fd)
+
+    def poll(self, timeout_ms: int) -> list[bytes]:
+        """Wait up to ``timeout_ms`` for records and return them, a bounded number at a time."""
+        self._bpf.ring_buffer_poll(timeout_ms)
+        records, self._records = self._records, []
+        return records
+
+    def _take(self, _context: Any, data: int, size: int) -> int:
+        """Called by libbpf for each record; a negative value ends its round."""
+        self._records.append(ctypes.string_at(data, size))
+        return -1 if len(self._records) >= _BATCH else 0
+
+    def close(self) -> None:
+        """Unload programs and maps. Idempotent."""
+        self._bpf.cleanup()
+
+
+def _source() -> str:
+    folder = resources.files("gpsched.bpf")
+    return "\n".join(
+        line for name in SOURCES for line in (folder / name).read_text().splitlines() if 'include "' not in line
+    )
+
+
+def _compile(bcc: Any, settings: dict[str, int]) -> Any:
+    flags = [f"-D{name}={value}" for name, value in settings.items()]
+    with _diagnosis(), _headers():
+        return bcc.BPF(text=_source(), cflags=[*flags, "-Werror=implicit-function-declaration"])
+
+
+@contextlib.contextmanager
+def _headers() -> Iterator[None]:
+    """Tell bcc where the headers are, for as long as it compiles."""
+    tree = kernel_source()
+    before = os.environ.get("BCC_KERNEL_SOURCE")
+    if tree is None or before:
+        yield
+        return
+    os.environ["BCC_KERNEL_SOURCE"] = str(tree)
+    try:
+        yield
+    finally:
+        del os.environ["BCC_KERNEL_SOURCE"]
+
+
+@contextlib.contextmanager
+def _diagnosis() -> Iterator[None]:
+    """Bcc's compiler and the verifier write to descriptor 2: keep it for the error, off the user's terminal."""
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as written:
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        except Exception as error:
+            if type(error) is not Exception:  # bcc raises bare Exception
+                raise
+            written.seek(0)
+            raise BpfRefusedError(_summary(str(error), written.read().decode(errors="replace"))) from error
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+
+
+def _summary(error: str, output: str) -> str:
+    """The exception's text, and the first complaint of the compiler or the last line of the verifier."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    complaint = next((line for line in lines if "error:" in line), lines[-1] if lines else "")
+    return f"{error}: {complaint}" if complaint else error
+
+
+assert EVENT_SIZE % 8 == 0, "ring buffer records are aligned to 8 bytes"

@@ -1,0 +1,151 @@
+"""Programs that do on command what GPU programs do, and probes that watch them."""
+
+import contextlib
+import os
+import shutil
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gpsched.adaptive.errors import UnsupportedHostError
+from gpsched.adaptive.probes.events import Event
+from gpsched.adaptive.probes.probes import Probes
+
+
+PROGRAMS = Path(__file__).parent / "programs"
+CFLAGS = ("-O1", "-g", "-Wall", "-Wextra", "-Werror")
+
+RM_FREE, RM_CONTROL, RM_ALLOC, RM_ALLOC_LONG = 0xC0104629, 0xC020462A, 0xC020462B, 0xC030462B
+DUP_OBJECT, XFER = 0xC01C4634, 0xC01046D3
+SET_TIMESLICE = 0xA06C0103
+ROOT_CLIENT, CHANNEL_GROUP = 0x41, 0xA06C
+
+
+class Victim:
+    """A running programs/victim.c."""
+
+    def __init__(self, program: Path, *prefix: str) -> None:
+        self._process = subprocess.Popen([*prefix, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.pid = self._process.pid
+        assert self._answer() == "ready"
+
+    def do(self, command: str) -> int:
+        self.send(command)
+        return int(self._answer())
+
+    def send(self, command: str) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+
+    def execute(self) -> None:
+        """Replace the program by itself."""
+        self.send("exec")
+        assert self._answer() == "ready"
+
+    def ioctl(self, fd: int, number: int, *parts: bytes | int) -> int:
+        words = [part.hex() if isinstance(part, bytes) else str(part) for part in parts]
+        return self.do(f"ioctl {fd} {number} {' '.join(words)}")
+
+    def allocate_client(self, fd: int, client: int = 0xC1D00001) -> int:
+        return self.ioctl(fd, RM_ALLOC, struct.pack("=4IQ2I", client, client, client, ROOT_CLIENT, 0, 0, 0))
+
+    def end(self, command: str = "exit 0") -> int:
+        with contextlib.suppress(OSError):
+            self.send(command)
+        return self._process.wait(10)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def _answer(self) -> str:
+        assert self._process.stdout
+        return self._process.stdout.readline().strip()
+
+
+class Recorder:
+    """Probes whose events are kept."""
+
+    def __init__(self, **options: int) -> None:
+        self.probes = Probes(**options)
+        self.events: list[Event] = []
+        self.probes.load(self.events.append)
+
+    def of(self, pid: int, *types: type) -> list[Event]:
+        """Everything that is there of one process, and of the types if any are given."""
+        while self.probes.poll(20):
+            pass
+        return [event for event in self.events if event.pid == pid and (not types or isinstance(event, types))]
+
+    def wait(self, condition: Callable[[], object], timeout_s: float = 10.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, f"not seen: {self.events[-5:]}"
+            self.probes.poll(20)
+
+
+@pytest.fixture(scope="session")
+def recorder() -> Iterator[Recorder]:
+    try:
+        made = Recorder()
+    except UnsupportedHostError as error:
+        if os.environ.get("GPSCHED_REQUIRE_BPF"):
+            raise
+        pytest.skip(str(error))
+    yield made
+    made.probes.close()
+
+
+def compile_c(source: Path, output: Path, *flags: str) -> Path:
+    subprocess.run(["gcc", *CFLAGS, "-o", output, source, *flags], check=True)
+    return output
+
+
+@pytest.fixture(scope="session")
+def victim_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_c(PROGRAMS / "victim.c", tmp_path_factory.mktemp("victim") / "victim", "-ldl", "-pthread")
+
+
+@pytest.fixture
+def victims(victim_program: Path) -> Iterator[Callable[..., Victim]]:
+    """Starts victims; they are gone after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*prefix: str) -> Victim:
+            made = Victim(victim_program, *prefix)
+            stack.callback(made.close)
+            return made
+
+        yield start
+
+
+@pytest.fixture
+def victim(victims: Callable[..., Victim]) -> Victim:
+    return victims()
+
+
+@pytest.fixture(scope="session")
+def nvidiactl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A file that answers every RM ioctl with success."""
+    folder = tmp_path_factory.mktemp("fakectl")
+    if not Path("/dev/fuse").exists() or not shutil.which("fusermount3"):
+        pytest.skip("no FUSE on this machine")
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "fuse3"], check=True, capture_output=True, text=True)
+    program = compile_c(PROGRAMS / "fakectl.c", folder / "fakectl", *flags.stdout.split())
+    mount = folder / "dev"
+    mount.mkdir()
+    process = subprocess.Popen([program, mount])
+    try:
+        deadline = time.monotonic() + 10
+        while not (mount / "nvidiactl").exists():
+            assert time.monotonic() < deadline, "fakectl did not mount"
+            time.sleep(0.02)
+        yield str(mount / "nvidiactl")
+    finally:
+        subprocess.run(["fusermount3", "-u", "-z", mount], check=False)
+        process.wait(10)
