@@ -27,6 +27,7 @@ from gpsched.adaptive.undo import UndoLog
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _TICK_S = 0.5
+_ENDING_S = 5.0  # an earlier daemon may still be putting things back
 _IDLE_START_S = 60.0  # an embedded daemon that nobody uses ends by itself
 
 
@@ -63,7 +64,7 @@ class Daemon:
         ``ready_fd`` gets the word READY once requests are answered. Raises what keeps the daemon from starting.
         """
         with contextlib.ExitStack() as stack:
-            self._undo = undo = UndoLog(self._state_dir)
+            self._undo = undo = UndoLog(self._state_dir, wait_s=_ENDING_S)
             stack.callback(undo.close)
             if (count := restore_pending(undo)) > 0:
                 log.info("restored %d settings that an earlier daemon had left", count)

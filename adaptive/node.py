@@ -194,18 +194,19 @@ class Node:
         """Register the process or change its class; None when it is gone already."""
         try:
             info = procinfo.read(pid)
+            self._probes.manage(pid, class_)
         except ProcessGoneError:
             return None
         process = self.registry.get(pid)
         if process is not None and process.info.start_ticks != info.start_ticks:
             self._remove(pid)
+            self._probes.manage(pid, class_)
             process = None
         if process is None:
             process = Process(info, class_, source, tenant, slo_us)
             self.registry.put(process)
         else:
             process.class_, process.source, process.tenant, process.slo_us = class_, source, tenant, slo_us
-        self._probes.manage(pid, class_)
         return process
 
     def _scan(self, pid: int) -> None:

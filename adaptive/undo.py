@@ -8,6 +8,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -57,25 +58,30 @@ class _Line(msgspec.Struct, frozen=True):
 class UndoLog:
     """The settings that differ from what the programs had. One daemon at a time: the file is locked."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, wait_s: float = 0.0) -> None:
+        """Lock the log, waiting up to ``wait_s`` for a daemon that is ending. Raises the two errors above."""
         self.path = directory / "undo.jsonl"
         self._spare = directory / "undo.jsonl.new"
         try:
             directory.mkdir(parents=True, exist_ok=True, mode=0o755)
-            self._file = self._open_locked()
+            self._file = self._open_locked(time.monotonic() + wait_s)
             self._pending = {setting.key: setting for setting in _replay(self._spare_bytes() + self.path.read_bytes())}
             self._compact()
         except OSError as error:
             raise UndoLogError(self.path, error.strerror or str(error)) from error
 
-    def _open_locked(self) -> int:
+    def _open_locked(self, deadline: float) -> int:
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(file)
-            raise AlreadyRunningError(self.path) from error
-        return file
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    os.close(file)
+                    raise AlreadyRunningError(self.path) from error
+                time.sleep(0.05)
+            else:
+                return file
 
     def _spare_bytes(self) -> bytes:
         """What a compaction that was cut short had saved; empty otherwise."""

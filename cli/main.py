@@ -9,11 +9,12 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from gpsched.adaptive.errors import GpschedError
 
 
-SUBCOMMANDS = ("run", "attach", "detach", "list", "daemon", "restore", "demo", "cluster")
+SUBCOMMANDS = ("run", "attach", "detach", "list", "daemon", "restore", "demo")
 
 _EPILOG = """examples:
   gpsched run --class lc --slo 5ms -- python serve.py     start a latency-critical service
@@ -27,9 +28,17 @@ exit codes: 0 done, 1 refused or failed check, 2 wrong usage or configuration, 3
 """
 
 
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where to look, and exit with 2."""
+        self.exit(2, f"{self.prog}: {message}; see: {self.prog} --help\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line; also the source of man pages and completions."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="gpsched",
         description="Lets latency-critical services and best-effort jobs share NVIDIA GPUs, unmodified.",
         epilog=_EPILOG,

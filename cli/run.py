@@ -6,14 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
-from gpsched.adaptive.errors import GpschedError, UsageError
+from gpsched.adaptive.errors import DaemonUnreachableError, GpschedError, UsageError
 from gpsched.cli.arguments import Subparsers, add_class, add_socket, add_state_dir
 
-
-if TYPE_CHECKING:
-    from gpsched.adaptive.client import Client
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
@@ -44,27 +40,31 @@ def run(args: argparse.Namespace) -> int:
     if not command:
         raise UsageError("no command to run; write it after --: gpsched run --class lc -- python serve.py")
     environment = dict(os.environ, CUDA_VISIBLE_DEVICES=args.gpu) if args.gpu else dict(os.environ)
-    with _connect(args) as client:
-        pid, gate = _fork_stopped(command, environment)
-        try:
-            client.attach(pid, args.class_, slo_us=args.slo, tenant=args.tenant, starting=True)
-        except BaseException:
-            os.close(gate)  # the child sees the end of the pipe and ends without running the command
-            os.waitpid(pid, 0)
-            raise
+    pid, gate = _fork_stopped(command, environment)
+    try:
+        _register(pid, args)
+    except BaseException:
+        os.close(gate)  # the child sees the end of the pipe and ends without running the command
+        os.waitpid(pid, 0)
+        raise
     os.write(gate, b"go")
     os.close(gate)
     return _wait(pid)
 
 
-def _connect(args: argparse.Namespace) -> "Client":
-    from gpsched.adaptive.client import Client
-    from gpsched.adaptive.errors import DaemonUnreachableError
-
+def _register(pid: int, args: argparse.Namespace) -> None:
+    """With the daemon that runs, else with one started here; one that is just ending counts as none."""
     with contextlib.suppress(DaemonUnreachableError):
-        return Client(args.socket)
+        return _attach(pid, args)
     _start_daemon(args.socket, args.state_dir)
-    return Client(args.socket)
+    return _attach(pid, args)
+
+
+def _attach(pid: int, args: argparse.Namespace) -> None:
+    from gpsched.adaptive.client import Client
+
+    with Client(args.socket) as client:
+        client.attach(pid, args.class_, slo_us=args.slo, tenant=args.tenant, starting=True)
 
 
 def _start_daemon(socket: str, state_dir: str) -> None:
