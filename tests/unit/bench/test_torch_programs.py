@@ -1,0 +1,71 @@
+"""The PyTorch programs: arguments always, the CPU path where torch is installed."""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+from gpsched.bench.workload import HERE, torch_job, torch_service
+
+
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+
+
+def run(name: str, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(HERE / name), *options], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize("name", ["torch_lc.py", "torch_be.py"])
+def test_help(name: str) -> None:
+    result = run(name, "--help")
+    assert result.returncode == 0
+    assert "--device" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("torch_lc.py", ["--mode", "lazy"]),
+        ("torch_lc.py", ["--device", "cpu", "--mode", "graph"]),
+        ("torch_be.py", ["--size", "1"]),
+        ("torch_be.py", ["--device", "tpu"]),
+    ],
+)
+def test_bad_arguments(name: str, options: list[str]) -> None:
+    result = run(name, *options)
+    assert result.returncode == 2
+    assert "error:" in result.stderr
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="torch is installed")
+@pytest.mark.parametrize("name", ["torch_lc.py", "torch_be.py"])
+def test_without_torch(name: str) -> None:
+    result = run(name)
+    assert result.returncode == 77
+    assert result.stderr.startswith("no PyTorch in this interpreter")
+
+
+@needs_torch
+def test_service_on_the_processor() -> None:
+    with torch_service({}, "--device", "cpu", "--mode", "eager", "--model", "linear", "--prep-us", "1000") as service:
+        run = service.run(20, 100)
+        end = service.finish()
+    assert min(run.server_us) >= 1000
+    assert end.ok
+    assert end.kernels == 20
+
+
+@needs_torch
+def test_job_on_the_processor() -> None:
+    with torch_job({}, "--device", "cpu", "--size", "32") as job:
+        job.pause()
+        first = job.progress()
+        job.resume()
+        while job.progress().kernels < first.kernels + 10:
+            pass
+        end = job.finish()
+    assert end.ok
+    assert end.kernels >= first.kernels + 10
