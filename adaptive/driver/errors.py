@@ -76,11 +76,11 @@ class DescriptorLimitError(GpschedError):
 
 
 class UnsupportedDriverError(UnsupportedHostError):
-    """The NVIDIA driver lacks the RM ABI that the open kernel modules publish. Fields: ``version``, ``flavour``."""
+    """The NVIDIA driver lacks the RM ABI that gpsched speaks. Fields: ``version``, ``flavour`` (open, proprietary)."""
 
     def __init__(self, version: str, flavour: str, reason: str) -> None:
         self.version, self.flavour = version, flavour
         super().__init__(
             f"NVIDIA driver {version} ({flavour}) {reason}",
-            "install the open kernel modules, branch 535 or newer",
+            "install driver branch 535 or newer, with the open kernel modules where the GPU has them",
         )

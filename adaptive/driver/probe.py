@@ -43,15 +43,14 @@ def driver_version(path: Path = VERSION_FILE) -> DriverVersion | None:
     return DriverVersion(found["version"], found["open"] is not None) if found else DriverVersion("unknown", False)
 
 
-def require_open_abi(driver: DriverVersion | None) -> None:
-    """Raise UnsupportedDriverError for a driver whose ABI is not the published one. No driver at all passes."""
-    if driver is None:
-        return
-    branch = re.match(r"\d+", driver.version)
-    if branch and int(branch[0]) < OLDEST_BRANCH:
+def require_known_abi(driver: DriverVersion | None) -> None:
+    """Raise UnsupportedDriverError for a driver older than the ABI that was read. No driver at all passes.
+
+    Both flavours pass: the same libcuda speaks to both, so their ABI is one. Only the open one was run.
+    """
+    branch = re.match(r"\d+", driver.version) if driver else None
+    if driver and branch and int(branch[0]) < OLDEST_BRANCH:
         raise UnsupportedDriverError(driver.version, driver.flavour, "is older than the RM ABI that gpsched knows")
-    if not driver.open_modules:
-        raise UnsupportedDriverError(driver.version, driver.flavour, "does not publish its RM ABI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,8 @@ def probe_controls(control: StockControl, group: ChannelGroup) -> Offer:
     """Try, on one group, each control that can be tried without changing anything.
 
     The timeslice and the interleave level are set to what they are, channels that run are enabled, and the runlist is
-    restarted once without force. Raises HandleGoneError when the group died meanwhile.
+    restarted once without force. Call it before anything was disabled: it would be enabled. Raises HandleGoneError when
+    the group died meanwhile.
     """
     reasons: dict[str, str] = {}
     attempts: dict[str, Callable[[], None]] = {
