@@ -7,7 +7,7 @@ that the driver allows: an object may be freed with its parent, and a handle may
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from gpsched.adaptive.driver import abi, classes
 from gpsched.adaptive.driver.tree import Key, ObjectTree, RmObject
@@ -17,21 +17,44 @@ from gpsched.adaptive.driver.types import ChannelGroup
 MAX_OBJECTS = 16384  # kept for one process; a CUDA context needs about 60
 
 
-class RmEvent(Protocol):
-    """What the watcher reads of an event; the probes' RmAlloc, RmFree, RmControl, RmDup and ProcExit have it.
+class ProcessEvent(Protocol):
+    """Any event: the watcher knows it by the name of its class. ProcExit and ProcExec have no more than this."""
 
-    ``result`` is the NV_STATUS; ``code`` the class of an allocation, the command of a control, the source handle of a
-    duplication, whose source client is in ``parent``; ``value`` the timeslice in µs of a SET_TIMESLICE.
-    """
+    @property
+    def pid(self) -> int:
+        """The process."""
 
-    pid: int
-    client: int
-    parent: int
-    object: int
-    code: int
-    value: int
-    fd: int
-    result: int
+
+class RmEvent(ProcessEvent, Protocol):
+    """What the watcher reads of the probes' RmAlloc, RmFree, RmControl and RmDup."""
+
+    @property
+    def client(self) -> int:
+        """The client that the call acts in."""
+
+    @property
+    def parent(self) -> int:
+        """The parent of what is allocated or freed; for a duplication the source client."""
+
+    @property
+    def object(self) -> int:
+        """The handle allocated, freed or acted on."""
+
+    @property
+    def code(self) -> int:
+        """The class of an allocation, the command of a control, the source handle of a duplication."""
+
+    @property
+    def value(self) -> int:
+        """The timeslice in µs of a SET_TIMESLICE; the parent of a duplicate."""
+
+    @property
+    def fd(self) -> int:
+        """The descriptor that the process used."""
+
+    @property
+    def result(self) -> int:
+        """The NV_STATUS, or -errno: only 0 is success."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +103,7 @@ class AllocationWatcher:
     def __init__(self) -> None:
         self.dropped = 0
         self._trees: dict[int, ObjectTree] = {}
-        self._handlers: dict[str, Callable[[RmEvent], Iterator[Change]]] = {
+        self._handlers: dict[str, Callable[[Any], Iterator[Change]]] = {
             "RmAlloc": self._alloc,
             "RmFree": self._free,
             "RmControl": self._control,
@@ -89,7 +112,7 @@ class AllocationWatcher:
             "ProcExec": self._exit,  # libcuda opens its descriptors close-on-exec
         }
 
-    def feed(self, event: RmEvent) -> list[Change]:
+    def feed(self, event: ProcessEvent) -> list[Change]:
         """Take one event (recognised by the name of its class; others are ignored) and return the changes, in order."""
         handler = self._handlers.get(type(event).__name__)
         return list(handler(event)) if handler else []
@@ -131,7 +154,7 @@ class AllocationWatcher:
             return
         # A second handle to a group is not a second group: it is kept so that a channel below it is not mistaken.
         key = (event.client, event.object)
-        made = RmObject(source.class_, (event.client, event.client), event.fd, alias=True)
+        made = RmObject(source.class_, (event.client, event.value or event.client), event.fd, alias=True)
         yield from self._keep(event.pid, tree, key, made)
 
     def _keep(self, pid: int, tree: ObjectTree, key: Key, made: RmObject) -> Iterator[Change]:
@@ -191,7 +214,7 @@ class AllocationWatcher:
         if group is not None:
             yield SliceSetByOwner(event.pid, group, event.value)
 
-    def _exit(self, event: RmEvent) -> Iterator[Change]:
+    def _exit(self, event: ProcessEvent) -> Iterator[Change]:
         tree = self._trees.pop(event.pid, None)
         for group in tree.groups.values() if tree else ():
             yield GroupRemoved(event.pid, group)

@@ -121,6 +121,9 @@ def test_a_duplicated_group_is_one_group():
     assert sut.feed(RmDup(1, 0xC1D00001, 0xC1D00001, 0x5C000200, handle)) == []
     assert sut.feed(RmFree(1, 0xC1D00001, 0, 0x5C000200)) == []
     assert len(sut.groups(1)) == 1
+    sut.feed(RmDup(1, 0xC1D00001, 0xC1D00001, 0x5C000200, handle, value=0x5C000001))
+    sut.feed(RmFree(1, 0xC1D00001, 0, 0x5C000001))
+    assert set(sut._trees[1].objects) == {(0xC1D00001, 0xC1D00001)}
 
 
 def test_a_reused_handle_is_a_new_group_even_if_the_free_was_lost():
@@ -268,9 +271,10 @@ class AgainstModel(RuleBasedStateMachine):
             self.drop(key)
         self.feed(ProcExit(pid))
 
-    @rule(key=handles)
-    def dup(self, key):
-        self.feed(RmDup(key[0], key[1], key[1], 0x7000, key[2]))
+    @rule(key=handles, parent=handles)
+    def dup(self, key, parent):
+        if key[:2] == parent[:2]:
+            self.feed(RmDup(key[0], key[1], key[1], 0x7000, key[2], value=parent[2]))
 
     @invariant()
     def same_groups(self):
