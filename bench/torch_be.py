@@ -157,8 +157,8 @@ def import_torch(device: str) -> Any:
     """Return the module, or end the program with 77 when it or its GPU is missing."""
     try:
         import torch
-    except ImportError:
-        sys.exit(fail("no PyTorch in this interpreter; install torch"))
+    except ImportError as error:
+        sys.exit(fail(f"no PyTorch in this interpreter ({error}); install torch"))
     if device == "cuda" and not torch.cuda.is_available():
         sys.exit(fail("PyTorch finds no CUDA device; see nvidia-smi"))
     return torch

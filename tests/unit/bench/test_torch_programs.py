@@ -1,6 +1,9 @@
-"""The PyTorch programs: arguments always, the CPU path where torch is installed."""
+"""The PyTorch programs: arguments always, the CPU path where torch is installed.
 
-import importlib.util
+GPSCHED_TORCH_PYTHON names another interpreter that has torch, as ``--python`` does for the measurements.
+"""
+
+import os
 import subprocess
 import sys
 
@@ -9,13 +12,13 @@ import pytest
 from gpsched.bench.workload import HERE, torch_job, torch_service
 
 
-needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+PYTHON = os.environ.get("GPSCHED_TORCH_PYTHON", sys.executable)
+HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, timeout=60, check=False).returncode == 0
+needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed; GPSCHED_TORCH_PYTHON may name a Python")
 
 
 def run(name: str, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(HERE / name), *options], capture_output=True, text=True, timeout=60, check=False
-    )
+    return subprocess.run([PYTHON, str(HERE / name), *options], capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.mark.parametrize("name", ["torch_lc.py", "torch_be.py"])
@@ -40,7 +43,7 @@ def test_bad_arguments(name: str, options: list[str]) -> None:
     assert "error:" in result.stderr
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="torch is installed")
+@pytest.mark.skipif(HAS_TORCH, reason="torch is installed")
 @pytest.mark.parametrize("name", ["torch_lc.py", "torch_be.py"])
 def test_without_torch(name: str) -> None:
     result = run(name)
@@ -50,7 +53,8 @@ def test_without_torch(name: str) -> None:
 
 @needs_torch
 def test_service_on_the_processor() -> None:
-    with torch_service({}, "--device", "cpu", "--mode", "eager", "--model", "linear", "--prep-us", "1000") as service:
+    options = ("--device", "cpu", "--mode", "eager", "--model", "linear", "--prep-us", "1000")
+    with torch_service({}, *options, python=PYTHON) as service:
         run = service.run(20, 100)
         end = service.finish()
     assert min(run.server_us) >= 1000
@@ -60,7 +64,7 @@ def test_service_on_the_processor() -> None:
 
 @needs_torch
 def test_job_on_the_processor() -> None:
-    with torch_job({}, "--device", "cpu", "--size", "32") as job:
+    with torch_job({}, "--device", "cpu", "--size", "32", python=PYTHON) as job:
         job.pause()
         first = job.progress()
         job.resume()
