@@ -7,17 +7,20 @@ makes it safe to share between threads.
 import ctypes
 import errno
 import fcntl
+import os
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from gpsched.adaptive.driver import abi
-from gpsched.adaptive.driver.status import RETRY, TIMEOUT
+from gpsched.adaptive.driver.classes import ROOT_CLIENT
+from gpsched.adaptive.driver.status import NV_OK, RETRY, TIMEOUT
 
 
 Ioctl = Callable[[int, int, Any], int]
 
+_UNANSWERED = 0xFFFF  # NV_ERR_GENERIC
 _RETRY_ERRNO = frozenset({errno.EINTR, errno.EAGAIN, errno.EBUSY})
 _RETRY_PAUSES_S = (0.0001, 0.0002, 0.0004, 0.0008)
 
@@ -60,6 +63,24 @@ class RmCalls:
         finally:
             self.last_cost_us = (time.perf_counter_ns() - started) / 1000
 
+    def newest_client(self, path: str) -> int | None:
+        """Return the client handle that the driver gives out now; None when ``path`` cannot be opened or it gives none.
+
+        Makes a client on a file of its own, which ends with the file.
+        """
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            made = abi.NVOS21(hClass=ROOT_CLIENT, status=_UNANSWERED)
+            self._ioctl(fd, abi.RM_ALLOC, made)
+            return int(made.hObjectNew) if made.status == NV_OK else None
+        except OSError:
+            return None
+        finally:
+            os.close(fd)
+
     def _attempt(self, fd: int, client: int, object_: int, control: abi.Control, params: abi.Params) -> int | None:
         try:
             return self.once(fd, client, object_, control, params)
@@ -75,6 +96,6 @@ class RmCalls:
             outer.hClient, outer.hObject, outer.cmd, outer.flags = client, object_, control.command, 0
             outer.params, outer.paramsSize = ctypes.addressof(params), ctypes.sizeof(params)
             # A driver that does not know the ioctl leaves the status as it was: it must not read as success.
-            outer.status = 0xFFFF
+            outer.status = _UNANSWERED
             self._ioctl(fd, abi.RM_CONTROL, outer)
             return int(outer.status)

@@ -5,6 +5,7 @@ channel's notifier again), GPU_GET_ID only on a subdevice. This way found all gr
 H200.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from gpsched.adaptive.driver import abi, classes
@@ -87,15 +88,18 @@ class _Client:
         return "unknown"
 
 
-def probe_groups(query: Query, fd: int, number: int) -> list[ChannelGroup]:
-    """Return the groups of all clients that our descriptor ``fd``, the target's ``number``, owns."""
+def probe_groups(query: Query, fd: int, number: int, newest: Callable[[], int | None]) -> list[ChannelGroup]:
+    """Return the groups of all clients that our descriptor ``fd``, the target's ``number``, owns.
+
+    ``newest`` is as for Query.clients(). Raises OSError when an ioctl fails.
+    """
 
     def exists(client: int) -> bool:
         # Of a client itself a group's control is not supported, but it is there.
         return _is_there(query.ask(fd, client, client, abi.GET_TIMESLICE, abi.TimesliceParams()))
 
     groups: list[ChannelGroup] = []
-    for handle in query.clients(exists):
+    for handle in query.clients(exists, newest):
         client = _Client(query, fd, handle)
         client.sort()
         groups += _guess_engine([replace(group, fd=number) for group in _groups_of(client)])

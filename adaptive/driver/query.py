@@ -19,7 +19,7 @@ class Bounds:
     first_clients: int = 512
     first_objects: int = 2048
     misses: int = 512
-    last_client: int = 8192
+    last_client: int = 4096
     last_object: int = 65536
     calls: int = 200_000
     seconds: float = 5.0
@@ -40,9 +40,19 @@ class Query:
         self._left -= 1
         return self._calls.once(fd, client, object_, control, params)
 
-    def clients(self, exists: Callable[[int], bool]) -> Iterator[int]:
-        """Yield the client handles for which ``exists`` is true."""
-        return self._walk(abi.CLIENT_BASE, self.bounds.first_clients, self.bounds.last_client, exists)
+    def clients(self, exists: Callable[[int], bool], newest: Callable[[], int | None]) -> Iterator[int]:
+        """Yield the client handles for which ``exists`` is true.
+
+        Client handles count up while the driver is loaded, so when the first range has none the search goes down from
+        ``newest()``, the handle that the driver would give out now.
+        """
+        found = False
+        for handle in self._walk(abi.CLIENT_BASE, self.bounds.first_clients, self.bounds.last_client, exists):
+            found = True
+            yield handle
+        top = None if found or not self.complete else newest()
+        if top is not None:
+            yield from self._walk_down(top, exists)
 
     def objects(self, exists: Callable[[int], bool]) -> Iterator[int]:
         """Yield the object handles for which ``exists`` is true."""
@@ -56,6 +66,15 @@ class Query:
             if exists(base + index):
                 stop = max(stop, index + 1 + self.bounds.misses)
                 yield base + index
+
+    def _walk_down(self, top: int, exists: Callable[[int], bool]) -> Iterator[int]:
+        stop = abi.CLIENT_BASE + self.bounds.first_clients
+        for handle in range(top, stop - 1, -1):
+            if handle < stop or self._exhausted():
+                return
+            if exists(handle):
+                stop = max(stop, handle - self.bounds.misses)
+                yield handle
 
     def _exhausted(self) -> bool:
         if self._left <= 0 or time.monotonic() > self._deadline:

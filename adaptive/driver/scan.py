@@ -6,8 +6,9 @@ the same tree that the watcher builds from events. A driver that refuses that co
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache, partial
 from typing import Protocol
 
 from gpsched.adaptive.driver import abi, classes
@@ -41,14 +42,16 @@ def scan_process(files: Files, calls: RmCalls | None = None, bounds: Bounds | No
     A process without a GPU context has none. Ends when ``bounds`` are reached, with what was found until then.
     Raises as ``files`` does, and OSError when an ioctl fails.
     """
-    query = Query(calls or RmCalls(), bounds or Bounds())
+    calls = calls or RmCalls()
+    query = Query(calls, bounds or Bounds())
     groups: dict[tuple[int, int], ChannelGroup] = {}
     for number in files.find():
         try:
             copy = files.get(number)
         except DescriptorGoneError:
             continue  # closed since it was listed
-        for group in _listed_groups(query, copy, number) or probe_groups(query, copy, number):
+        newest = cache(partial(calls.newest_client, f"/proc/{files.pid}/fd/{number}"))
+        for group in _listed_groups(query, copy, number, newest) or probe_groups(query, copy, number, newest):
             # After dup() two numbers stand for one open file: the first is kept.
             groups.setdefault(group.key, group)
     if not query.complete:
@@ -63,9 +66,12 @@ def _info(query: Query, fd: int, client: int, handle: int, index: int) -> int | 
     return int(params.result)
 
 
-def _listed_groups(query: Query, fd: int, number: int) -> list[ChannelGroup]:
+def _listed_groups(query: Query, fd: int, number: int, newest: Callable[[], int | None]) -> list[ChannelGroup]:
+    def exists(client: int) -> bool:
+        return _info(query, fd, client, client, abi.HANDLE_INFO_CLASS) is not None
+
     groups: list[ChannelGroup] = []
-    for client in query.clients(lambda handle: _info(query, fd, handle, handle, abi.HANDLE_INFO_CLASS) is not None):
+    for client in query.clients(exists, newest):
         tree = _tree_of(query, fd, client, number)
         found = [key for key, made in tree.objects.items() if made.is_group]
         groups += [_with_gpu(query, fd, tree.describe(key)) for key in sorted(found)]

@@ -66,6 +66,7 @@ class FakeRm:
         self.absent: set[int] = set()
         self.sizes = dict(SIZES) | {0xA06C0101: schedule_size}
         self.nice = True
+        self.next_client = 0xC1D00000
         self.switches: list[tuple[bool, bool, list[tuple[int, int]]]] = []
 
     # building a process as libcuda does
@@ -99,6 +100,9 @@ class FakeRm:
 
     # the boundary
     def __call__(self, fd: int, request: int, argument: ctypes.Structure) -> int:
+        if request == 0xC020462B:
+            argument.hObjectNew, argument.status = self.next_client, 0
+            return 0
         assert request == 0xC020462A, hex(request)
         outer = struct.unpack("<IIIIQII", bytes(argument))
         client, object_, command, _, address, size, _ = outer

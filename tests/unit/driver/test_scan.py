@@ -79,6 +79,25 @@ def test_handles_beyond_the_first_range_are_reached_through_a_run(absent):
     assert found(scan(rm)) == expected(rm)
 
 
+@pytest.mark.parametrize("absent", [set(), {GET_HANDLE_INFO}])
+@pytest.mark.parametrize("index", [600, 5000, 40_000])
+def test_a_client_made_after_many_others_is_found_from_the_newest_down(absent, index, tmp_path):
+    rm = FakeRm()
+    rm.absent = absent
+    rm.context(client=0xC1D00000 + index)
+
+    class Calls(RmCalls):
+        def newest_client(self, path):
+            assert path == "/proc/4321/fd/10"
+            return super().newest_client(str(tmp_path / "nvidiactl"))
+
+    (tmp_path / "nvidiactl").touch()
+    rm.next_client = 0xC1D00000 + index + 900
+    groups = scan_process(FakeFiles(), Calls(rm))
+    assert found(groups) == expected(rm, 0xC1D00000 + index)
+    assert {group.client for group in groups} == {0xC1D00000 + index}
+
+
 def test_a_process_without_context_has_no_groups_and_costs_few_calls():
     rm = FakeRm()
     assert scan(rm) == []
