@@ -38,7 +38,18 @@ def running_daemon() -> Iterator[Client]:
 def _start(directory: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
     config = directory / "config.toml"
     config.touch()
-    command = [sys.executable, "-m", "gpsched.cli.main", "daemon", "--socket", str(directory / "socket")]
+    # setpriv: should this process be killed, the daemon is told to stop too, and restores every setting.
+    command = [
+        "setpriv",
+        "--pdeathsig",
+        "TERM",
+        sys.executable,
+        "-m",
+        "gpsched.cli.main",
+        "daemon",
+        "--socket",
+        str(directory / "socket"),
+    ]
     command += ["--state-dir", str(directory / "state"), "--config", str(config)]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
