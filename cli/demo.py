@@ -145,11 +145,16 @@ def _table(result: "DemoResult") -> "Table":
     table.add_column("LC")
     for title in ("mean", "p50", "p99", "BE/s"):
         table.add_column(title, justify="right")
-    table.add_column(f"{edges[0]:.0f} µs{'latency (log)':^{_BINS - 14}}{edges[-1]:.0f} µs", no_wrap=True)
+    table.add_column(_axis(edges[0], edges[-1]), no_wrap=True)
     names = {"alone": "alone", "default": "beside BE, default", "gpsched": "beside BE, gpsched"}
     for arm in result.arms:
         table.add_row(names[arm.name], *_figures(arm), _bars(histogram(arm.latencies, edges)))
     return table
+
+
+def _axis(low: float, high: float) -> str:
+    left, right = f"{low:.0f}", f"{high:.0f} µs"
+    return left + "(log)".center(_BINS - len(left) - len(right)) + right
 
 
 def _figures(arm: "Arm") -> list[str]:

@@ -26,6 +26,7 @@ def test_table_and_checks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     output = capsys.readouterr().out
     assert "GPU: simulated" in output
     assert "beside BE, gpsched" in output
+    assert "(log)" in output
     assert "BE x0.992" in output
     assert "BE level timeslice: one [BE] only" in output
     assert "4800 kernels, none lost or repeated" in output
