@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from gpsched.adaptive.driver import abi, classes
 from gpsched.adaptive.driver.query import Query
-from gpsched.adaptive.driver.status import GONE, INSUFFICIENT_PERMISSIONS, NV_OK
+from gpsched.adaptive.driver.status import GONE, INSUFFICIENT_PERMISSIONS, NV_OK, OBJECT_NOT_FOUND
 from gpsched.adaptive.driver.types import Channel, ChannelGroup, Subdevice
 
 
@@ -62,13 +62,11 @@ class _Client:
         return frozenset(params.channelUniqueID[: min(params.numChannels, abi.MAX_CHANNELS_PER_GROUP)])
 
     def identify(self, group: int) -> _Identity:
-        for subdevice in self.subdevices:
-            ids = self.unique_ids(subdevice, group)
-            if ids is not None:
-                return subdevice, ids
-        # Handles grow, and libcuda opens a GPU before it makes groups on it: the last one opened before the group.
-        before = [subdevice for subdevice in self.subdevices if subdevice.handle < group]
-        return next(iter((before or self.subdevices)[-1:]), None), frozenset()
+        """Return where a group is: on the only GPU that knows it, else on the one opened last before the group."""
+        known = {subdevice: ids for subdevice in self.subdevices if (ids := self.unique_ids(subdevice, group))}
+        before = [subdevice for subdevice in self.subdevices if subdevice.handle < group] or self.subdevices
+        where = next(iter(known)) if len(known) == 1 else next(iter(before[-1:]), None)
+        return where, known.get(where, frozenset()) if where else frozenset()
 
     def owner(self, channel: int, identities: dict[int, _Identity]) -> int | None:
         """Return the channel's group: by the driver's ids, else the last group made before it."""
@@ -95,8 +93,9 @@ def probe_groups(query: Query, fd: int, number: int, newest: Callable[[], int | 
     """
 
     def exists(client: int) -> bool:
-        # Of a client itself a group's control is not supported, but it is there.
-        return _is_there(query.ask(fd, client, client, abi.GET_TIMESLICE, abi.TimesliceParams()))
+        # Whatever is said of its object, a client that is there is not called invalid.
+        status = query.ask(fd, client, client, abi.GET_TIMESLICE, abi.TimesliceParams())
+        return status == OBJECT_NOT_FOUND or _is_there(status)
 
     groups: list[ChannelGroup] = []
     for handle in query.clients(exists, newest):

@@ -51,6 +51,7 @@ def code(name: str) -> int:
 INSUFFICIENT_PERMISSIONS = code("INSUFFICIENT_PERMISSIONS")
 INVALID_PARAM_STRUCT = code("INVALID_PARAM_STRUCT")
 NOT_SUPPORTED = code("NOT_SUPPORTED")
+OBJECT_NOT_FOUND = code("OBJECT_NOT_FOUND")
 TIMEOUT = code("TIMEOUT")
 
 # The handle, or the client it lived in, is no longer there: the process freed it or exited.

@@ -11,6 +11,7 @@
 #define UNIQUE_ID_CHANNELS 128 /* NV2080_CTRL_CMD_FIFO_MAX_CHANNELS_PER_TSG */
 
 enum {
+	CMD_HANDLE_INFO = 0xd02,
 	CMD_SCHEDULE = 0xa06c0101,
 	CMD_SET_TIMESLICE = 0xa06c0103,
 	CMD_GET_TIMESLICE = 0xa06c0104,
@@ -34,6 +35,14 @@ struct disable_channels {
 	uint64_t event;
 	uint32_t client[MAX_DISABLE], channel[MAX_DISABLE];
 };
+
+/* ctrl0000client.h: NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS */
+struct handle_info {
+	uint32_t object, index;
+	uint64_t result;
+};
+
+enum { HANDLE_INFO_PARENT = 1, HANDLE_INFO_CLASS = 2 };
 
 /* ctrl906f.h: NV906F_CTRL_GET_CLASS_ENGINEID_PARAMS */
 struct class_engineid {
@@ -222,6 +231,29 @@ static const struct command *find_command(uint32_t cmd)
 	return NULL;
 }
 
+/* The client is an object too; of its controls only the one that describes a handle is modelled. */
+static uint32_t client_control(const struct client *client, pid_t tid, const struct nvos54 *call)
+{
+	struct handle_info info;
+
+	if (call->cmd != CMD_HANDLE_INFO)
+		return NV_ERR_NOT_SUPPORTED;
+	if (call->params_size != sizeof(info))
+		return NV_ERR_INVALID_PARAM_STRUCT;
+	if (!caller_read(tid, call->params, &info, sizeof(info)))
+		return NV_ERR_INVALID_POINTER;
+	const struct object *object = client_object(client, info.object);
+	if (!object && info.object != client->handle)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (info.index != HANDLE_INFO_PARENT && info.index != HANDLE_INFO_CLASS)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (info.index == HANDLE_INFO_PARENT)
+		info.result = object ? object->parent : 0;
+	else
+		info.result = object ? object->resource->class_id : CLASS_CLIENT;
+	return caller_write(tid, call->params, &info, sizeof(info)) ? NV_OK : NV_ERR_INVALID_POINTER;
+}
+
 uint32_t rm_control(struct rm *rm, uint64_t file, pid_t tid, const struct nvos54 *call, uint64_t *reply_at)
 {
 	union {
@@ -233,6 +265,8 @@ uint32_t rm_control(struct rm *rm, uint64_t file, pid_t tid, const struct nvos54
 
 	if (!client || client->file != file)
 		return NV_ERR_INVALID_CLIENT;
+	if (call->object == client->handle)
+		return client_control(client, tid, call);
 	struct object *object = client_object(client, call->object);
 	if (!object)
 		return NV_ERR_OBJECT_NOT_FOUND;
