@@ -1,7 +1,7 @@
 """Starts and stops the embedded GPU: the server process, its directory, the environment of programs that use it.
 
-The server speaks NVIDIA's RM ABI on a FUSE file and runs the engine by the clock; programs find ``libcuda.so.1`` through
-``LD_LIBRARY_PATH``. See docs/simgpu.md for what is modelled.
+The server speaks NVIDIA's RM ABI on a FUSE file and runs the engine by the clock; programs find ``libcuda.so.1``
+through ``LD_LIBRARY_PATH``. See docs/simgpu.md for what is modelled.
 """
 
 import contextlib
@@ -49,8 +49,8 @@ def _check_host() -> None:
 class SimulatedGpu:
     """One server with ``gpus`` simulated GPUs whose time runs ``scale`` times slower than the clock.
 
-    Context manager. ``directory`` is created when missing; a temporary one is made and removed by default. The server ends
-    when this process does, however that happens, and programs then get CUDA_ERROR_LAUNCH_FAILED.
+    Context manager. ``directory`` is created when missing; a temporary one is made and removed by default. The server
+    ends when this process does, however that happens, and programs then get CUDA_ERROR_LAUNCH_FAILED.
 
     Raises:
         UnsupportedHostError: the binaries or FUSE are missing.
@@ -156,8 +156,8 @@ class SimulatedGpu:
     def stats(self) -> dict[str, Any]:
         """What the GPU did, on its own clock.
 
-        ``now_us``, ``scale``, ``gpus``, and for each connected process ``pid``, ``gpu_us``, ``kernels``, ``switches`` and
-        ``launches``: (submit, start, finish) in µs of the last kernels, oldest first.
+        ``now_us``, ``scale``, ``gpus``, and for each connected process ``pid``, ``gpu_us``, ``kernels``, ``switches``
+        and ``launches``: (submit, start, finish) in µs of the last kernels, oldest first.
         """
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
             client.settimeout(_STOP_TIMEOUT_S)
