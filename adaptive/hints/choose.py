@@ -1,0 +1,131 @@
+"""Chooses the triggers that hide the most switch time for the least waste, and says why in words.
+
+A candidate must announce reliably (hardly any false occurrence), often enough to tell, and within the waste budget.
+Among those, triggers are added as long as they announce bursts that the ones before did not: one endpoint may be told
+by its payload's size, another by its connection.
+"""
+
+from collections.abc import Sequence
+
+from gpsched.adaptive.hints.candidates import Candidate
+from gpsched.adaptive.hints.costs import Costs
+from gpsched.adaptive.hints.leads import Evaluation, evaluate, score
+from gpsched.adaptive.hints.model import Trigger
+from gpsched.adaptive.hints.observations import Matcher, WakeKind
+
+
+MINIMUM = 16  # occurrences before a candidate is believed
+MOST = 8  # triggers at once
+_FALSE_SHARE = 0.01
+_FALSE_SHARE_CLOCK = 0.1  # a skipped period costs its bounded waste, which the budget limits
+_ONE_FORGIVEN = 24  # occurrences that excuse one false one
+_LEAST_GAIN = 0.02  # of the switch time, averaged over all bursts
+_GENERAL_BONUS = 0.03  # per condition spared: a general matcher survives more changes of the program
+
+Rated = tuple[Matcher, Evaluation]
+
+
+def rate(candidates: Sequence[Candidate], burst: int, interval_us: float, costs: Costs) -> list[Rated]:
+    """Evaluate the candidates that occurred often enough; ``burst`` is the newest burst's number."""
+    rated: list[Rated] = []
+    for candidate in candidates:
+        if len(candidate.window) >= MINIMUM and candidate.window.last_burst > burst - candidate.window.SIZE:
+            found = evaluate(candidate.window, burst, interval_us, costs)
+            if found:
+                rated.append((candidate.matcher, found))
+    return rated
+
+
+def select(rated: Sequence[Rated], costs: Costs) -> list[Rated]:
+    """Return the best set of triggers, best first; empty when the first launch is best."""
+    left = [item for item in rated if objection(*item, costs) is None]
+    chosen: list[Rated] = []
+    covered: set[int] = set()
+    while left and len(chosen) < MOST:
+        best = max(left, key=lambda item: _gain(item, covered, costs))
+        if _gain(best, covered, costs) < _LEAST_GAIN * costs.switch_us:
+            break
+        chosen.append(best)
+        covered |= best[1].covered
+        left.remove(best)
+    return chosen
+
+
+def total_gain(chosen: Sequence[Rated], costs: Costs) -> float:
+    """Return the µs per burst that a set gains, each burst counted once."""
+    covered: set[int] = set()
+    total = 0.0
+    for item in chosen:
+        total += _gain(item, covered, costs)
+        covered |= item[1].covered
+    return total
+
+
+def expected(chosen: Sequence[Rated]) -> tuple[float, float]:
+    """Return what a set hides per burst (µs) and wastes (share of GPU time), each burst counted once."""
+    covered: set[int] = set()
+    hidden = waste = 0.0
+    for _, found in chosen:
+        hidden += found.hidden_us * _new_share(found, covered)
+        waste += found.waste_share
+        covered |= found.covered
+    return hidden, waste
+
+
+def objection(matcher: Matcher, found: Evaluation, costs: Costs) -> str | None:
+    """Say why a candidate cannot be used on its own; None when it can."""
+    share = _FALSE_SHARE_CLOCK if matcher.kind == WakeKind.CLOCK else _FALSE_SHARE
+    allowed = max(share * found.samples, 1.0 if found.samples >= _ONE_FORGIVEN else 0.0)
+    if found.samples < MINIMUM:
+        return f"too few occurrences: {found.samples} of {MINIMUM}"
+    if found.false > allowed:
+        return f"{found.false} of {found.samples} occurrences were followed by no burst in {found.limit_us:.0f} µs"
+    if found.waste_share > costs.waste_budget:
+        return f"leads too spread: would idle {found.waste_share:.1%} of the GPU, budget {costs.waste_budget:.1%}"
+    if found.hidden_us <= 0.0:
+        return f"lead too short: the mechanism needs {costs.need_us:.0f} µs, so that nothing is gained"
+    return None
+
+
+def trigger(matcher: Matcher, found: Evaluation) -> Trigger:
+    """Turn a chosen candidate into what the actuator needs."""
+    return Trigger(
+        matcher=matcher,
+        offset_us=round(found.offset_us, 1),
+        limit_us=round(found.limit_us, 1),
+        margin_us=round(found.margin_us, 1),
+        precision=found.precision,
+        recall=found.recall,
+        lead_us=found.leads_us,
+        young_us=round(0.5 * found.leads_us["p1"], 1),
+    )
+
+
+def explain(matcher: Matcher, found: Evaluation, costs: Costs) -> str:
+    """Say in words what a chosen trigger does."""
+    low, high = found.leads_us["p1"], found.leads_us["p99"]
+    return (
+        f"{matcher} announces {found.recall:.1%} of bursts {low:.0f}-{high:.0f} µs before the first launch, "
+        f"{found.false} of {found.samples} false; reserving {found.offset_us:.0f} µs after it hides "
+        f"{found.hidden_us:.0f} of {costs.switch_us:.0f} µs and idles {found.waste_share:.2%} of the GPU"
+    )
+
+
+def explain_fallback(rated: Sequence[Rated], costs: Costs) -> str:
+    """Say why no trigger is used: the objection to the candidate that announces most."""
+    if not rated:
+        return "too few bursts seen to tell what announces them; the GPU is taken at the first launch"
+    matcher, found = max(rated, key=lambda item: (item[1].recall * item[1].precision, -item[0].conditions))
+    why = objection(matcher, found, costs) or "it would gain next to nothing"
+    return f"best candidate {matcher}: {why}; the GPU is taken at the first launch"
+
+
+def _new_share(found: Evaluation, covered: set[int]) -> float:
+    return len(found.covered - covered) / max(len(found.covered), 1)
+
+
+def _gain(item: Rated, covered: set[int], costs: Costs) -> float:
+    """µs per burst that a trigger adds to those chosen before."""
+    matcher, found = item
+    new = _new_share(found, covered)
+    return score(found) * new - _GENERAL_BONUS * costs.switch_us * matcher.conditions * new

@@ -1,0 +1,190 @@
+"""Keeps the choice of one process up to date, and drops it when it no longer holds."""
+
+from collections import deque
+
+import numpy as np
+from msgspec.structs import replace
+
+from gpsched.adaptive.hints import choose
+from gpsched.adaptive.hints.announced import Announcements
+from gpsched.adaptive.hints.bursts import Burst, BurstSegmenter
+from gpsched.adaptive.hints.candidates import Candidate, CandidateTable
+from gpsched.adaptive.hints.clock import Clock
+from gpsched.adaptive.hints.costs import Costs
+from gpsched.adaptive.hints.leads import Evaluation
+from gpsched.adaptive.hints.model import Choice, State, Trigger
+from gpsched.adaptive.hints.observations import Matcher, WakeKind
+from gpsched.adaptive.hints.reservations import Reservations
+
+
+class Chooser:
+    """Chooses every few bursts while learning, refines what is chosen now and then, and looks for better rarely."""
+
+    _LEARNING = 4  # bursts between choices until sure
+    _REFINE = 16  # between looks at the chosen triggers alone
+    _RENEW = 16  # refinements between looks at all candidates
+    _KEEP = 4  # occurrences that survive a drift
+    _SHORTEST_US, _LONGEST_US = 10_000.0, 1_000_000.0  # of a burst's limit
+    _BETTER = 1.05  # what a new set must gain over the present one to replace it
+
+    def __init__(
+        self,
+        costs: Costs,
+        table: CandidateTable,
+        clock: Clock,
+        announced: Announcements,
+        reservations: Reservations,
+        segmenter: BurstSegmenter,
+    ) -> None:
+        self.costs = costs
+        self.choice = Choice("learning")
+        self.table, self.clock, self.announced = table, clock, announced
+        self.reservations, self.segmenter = reservations, segmenter
+        self.drifts = 0
+        self._starts: deque[float] = deque(maxlen=64)
+        self._lengths: deque[float] = deque(maxlen=128)
+        self._wait = self._LEARNING
+        self._refined = 0
+
+    # ---- what happened
+
+    def burst(self, now: float) -> bool:
+        """A burst began; True when the choice changed."""
+        self._starts.append(now)
+        if self.check_drift():
+            return True
+        self._wait -= 1
+        return self._wait <= 0 and self.decide()
+
+    def burst_ended(self, burst: Burst) -> None:
+        """Learn how long bursts last."""
+        if burst.closed_by in ("sync", "quiet"):
+            self._lengths.append(burst.end_us - burst.start_us)
+
+    def check_drift(self) -> bool:
+        """Fall back to the first launch when the choice's outcomes are not what was expected; True when it did."""
+        if not self.choice.triggers or self.choice.state == "explicit" or not self.reservations.drifted:
+            return False
+        self.drifts += 1
+        self.table.truncate(self._KEEP)
+        why = f"{self.choice.triggers[0].matcher} no longer announces bursts as it did; learning again"
+        return self._set(Choice("drift", why=f"{why}; the GPU is taken at the first launch"))
+
+    def reset(self) -> None:
+        """Times before now mean nothing any more."""
+        self._starts.clear()
+
+    def soon(self) -> None:
+        """Choose at the next burst, among all candidates."""
+        self._wait, self._refined = 0, self._RENEW
+
+    # ---- choosing
+
+    @property
+    def interval_us(self) -> float:
+        """Mean time between bursts; a cautious 5 ms until known."""
+        if len(self._starts) < 8:
+            return 5_000.0
+        return max((self._starts[-1] - self._starts[0]) / (len(self._starts) - 1), 1.0)
+
+    def burst_quantiles(self) -> dict[str, float]:
+        """P50 and P99 of the bursts' lengths in µs."""
+        if not self._lengths:
+            return {}
+        p50, p99 = np.percentile(np.fromiter(self._lengths, float), (50, 99))
+        return {"p50": round(float(p50), 1), "p99": round(float(p99), 1)}
+
+    def decide(self) -> bool:
+        """Choose; True when the choice changed."""
+        if self.announced.active:
+            self._wait = self._REFINE
+            why = "the program gives explicit hints, which outrank what was learned"
+            return self._set(Choice("explicit", (self.announced.trigger(self.costs),), why=why))
+        sure = self.choice.state == "sure"
+        self._wait = self._REFINE if sure else self._LEARNING
+        self._refined += 1
+        if sure and self._refined < self._RENEW and (kept := self._refine()):
+            return self._set(self._from_rated(kept))
+        self._refined = 0
+        return self._renew()
+
+    def rate(self, candidates: list[Candidate], costs: Costs) -> list[choose.Rated]:
+        """Evaluate candidates, first forgetting what drifted."""
+        for candidate in candidates:
+            candidate.window.follow_drift()
+        return choose.rate(candidates, self.table.burst, self.interval_us, costs)
+
+    def expected(self, costs: Costs) -> tuple[float, float]:
+        """Return hidden µs per burst and wasted share of GPU time of the best choice at ``costs``."""
+        return choose.expected(choose.select(self.rate(self.table.candidates(), costs), costs))
+
+    def _refine(self) -> list[choose.Rated]:
+        """Evaluate the chosen triggers anew; empty when one of them no longer qualifies."""
+        wanted = {trigger.matcher for trigger in self.choice.triggers}
+        rated = self.rate([c for c in self.table.candidates() if c.matcher in wanted], self.costs)
+        by_matcher = dict(rated)
+        if len(rated) < len(wanted) or any(choose.objection(*item, self.costs) for item in rated):
+            return []
+        return [(trigger.matcher, by_matcher[trigger.matcher]) for trigger in self.choice.triggers]
+
+    def _renew(self) -> bool:
+        rated = self.rate(self.table.candidates(), self.costs)
+        chosen = choose.select(rated, self.costs)
+        present = {trigger.matcher for trigger in self.choice.triggers}
+        kept = [item for item in rated if item[0] in present and choose.objection(*item, self.costs) is None]
+        if len(kept) == len(present) and self._gain(chosen) < self._BETTER * self._gain(kept):
+            chosen = kept
+        if chosen:
+            return self._set(self._from_rated(chosen))
+        state: State = "drift" if self.choice.state == "drift" else "learning"
+        return self._set(Choice(state, why=choose.explain_fallback(rated, self.costs)))
+
+    def _gain(self, rated: list[choose.Rated]) -> float:
+        return choose.total_gain(rated, self.costs)
+
+    def _from_rated(self, rated: list[choose.Rated]) -> Choice:
+        why = "; ".join(choose.explain(*item, self.costs) for item in rated)
+        return Choice("sure", tuple(self._trigger(*item) for item in rated), why=why)
+
+    def _trigger(self, matcher: Matcher, found: Evaluation) -> Trigger:
+        trigger = choose.trigger(matcher, found)
+        predictor = self.clock.predictor
+        if matcher.kind == WakeKind.CLOCK and predictor.next_us is not None:
+            return replace(trigger, period_us=predictor.period_us, next_us=predictor.next_us)
+        return trigger
+
+    def _set(self, choice: Choice) -> bool:
+        """Put the choice in force; True when it differs enough from the present one to be worth new plans."""
+        choice = replace(
+            choice,
+            quiet_us=round(self.segmenter.between.us, 1),
+            burst_limit_us=self._burst_limit(),
+            keep_companions=self.reservations.keep_companions,
+            generation=self.choice.generation + 1,
+        )
+        if not _differs(choice, self.choice):
+            self.choice = replace(self.choice, why=choice.why)
+            return False
+        if choice.state != self.choice.state or _matchers(choice) != _matchers(self.choice):
+            self.reservations.fresh(min(sum(trigger.recall for trigger in choice.triggers), 1.0))
+        self.choice = choice
+        return True
+
+    def _burst_limit(self) -> float:
+        longest = self.burst_quantiles().get("p99", self._LONGEST_US)
+        return float(min(max(3 * longest, self._SHORTEST_US), self._LONGEST_US))
+
+
+def _matchers(choice: Choice) -> set[Matcher]:
+    return {trigger.matcher for trigger in choice.triggers}
+
+
+def _differs(new: Choice, old: Choice) -> bool:
+    if new.state != old.state or new.keep_companions != old.keep_companions or _matchers(new) != _matchers(old):
+        return True
+    pairs = [(new.quiet_us, old.quiet_us), (new.burst_limit_us, old.burst_limit_us)]
+    before = {trigger.matcher: trigger for trigger in old.triggers}
+    for trigger in new.triggers:
+        known = before[trigger.matcher]
+        pairs += [(trigger.offset_us, known.offset_us), (trigger.limit_us, known.limit_us)]
+    return any(abs(a - b) > max(5.0, 0.02 * abs(b)) for a, b in pairs)

@@ -1,0 +1,55 @@
+"""Makes the clock a trigger candidate like any other: an instant before each burst that the rhythm leads to expect."""
+
+from gpsched.adaptive.hints.periodic import PeriodicPredictor
+
+
+class Clock:
+    """Occurrences ``guard_us`` before each expected burst; their leads are the guard plus the jitter. µs."""
+
+    GUARD_US = 20_000.0
+
+    def __init__(self) -> None:
+        self.predictor = PeriodicPredictor()
+        self._occurrence_us: float | None = None  # not due yet
+        self._miss_us: float | None = None
+
+    @property
+    def guard_us(self) -> float:
+        """How long before the expected burst the occurrence is."""
+        return min(self.predictor.period_us / 2, self.GUARD_US)
+
+    @property
+    def upcoming_us(self) -> float | None:
+        """The next occurrence, when one is expected and not due yet."""
+        return self._occurrence_us
+
+    def burst(self, time_us: float) -> None:
+        """A burst began: expect the next."""
+        self.predictor.burst(time_us)
+        self._schedule()
+
+    def due(self, now_us: float) -> float | None:
+        """Return the time of the occurrence that has become due, once."""
+        occurrence = self._occurrence_us
+        if occurrence is None or now_us < occurrence:
+            return None
+        self._occurrence_us = None
+        return occurrence
+
+    def missed(self, now_us: float) -> bool:
+        """Whether the expected burst is overdue; then the one after it is expected."""
+        if self._miss_us is None or now_us < self._miss_us:
+            return False
+        self.predictor.miss()
+        self._schedule()
+        return True
+
+    def reset(self) -> None:
+        """The clock stepped, or nothing happened for long."""
+        self.predictor.reset()
+        self._schedule()
+
+    def _schedule(self) -> None:
+        expected = self.predictor.next_us
+        self._occurrence_us = None if expected is None else expected - self.guard_us
+        self._miss_us = None if expected is None else expected + self.guard_us

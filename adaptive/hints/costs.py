@@ -1,0 +1,44 @@
+"""What taking the GPU costs at each level, so that a hint's worth can be weighed against its waste."""
+
+from typing import Any
+
+import msgspec
+
+
+class Costs(msgspec.Struct, frozen=True):
+    """One level's costs in µs; the defaults of ``LEVELS`` are the H200's (facts/h200.md), calibration replaces them.
+
+    switch_us      what an LC burst waits when nothing was reserved
+    residual_us    what it still waits when the reservation began ``need_us`` before the first launch, or earlier
+    need_us        how long the mechanism needs until the GPU is free of BE (BE computes meanwhile)
+    late_us        added to ``residual_us`` when it begins at the launch itself; falls linearly to 0 at ``need_us``
+    control_us     how long the daemon or actuator is busy issuing it
+    waste_budget   largest share of GPU time that may be reserved and idle
+    """
+
+    switch_us: float = 190.0
+    residual_us: float = 15.0
+    need_us: float = 200.0
+    late_us: float = 175.0
+    control_us: float = 10.0
+    waste_budget: float = 0.01
+
+    @property
+    def gap_us(self) -> float:
+        """What giving the GPU back and taking it again costs both sides: a longer gap in a burst is worth closing."""
+        return 2 * self.switch_us + self.control_us
+
+    def hidden(self, margin: Any) -> Any:
+        """Return the µs hidden when the reservation began ``margin`` µs before the launch (array; negative: after)."""
+        import numpy as np
+
+        shortfall = np.clip(1.0 - margin / self.need_us, 0.0, 1.0)
+        reserved = self.switch_us - self.residual_us - self.late_us * shortfall
+        return np.where(margin < 0.0, 0.0, reserved)
+
+
+LEVELS: dict[str, Costs] = {
+    "timeslice": Costs(residual_us=190.0, need_us=1.0, late_us=0.0, control_us=0.0),
+    "reserve": Costs(residual_us=75.0, need_us=700.0, late_us=380.0, control_us=350.0),
+    "hold": Costs(),
+}

@@ -1,0 +1,184 @@
+"""The recent leads of one trigger candidate, and what a plan on them would have hidden and wasted."""
+
+from collections import deque
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from gpsched.adaptive.hints.costs import Costs
+
+
+NEVER = float("inf")  # no burst followed within the horizon
+Floats = npt.NDArray[np.float64]
+PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """What reserving on a candidate would have done in its window. µs; ``hidden_us``, ``waste_us`` per burst seen.
+
+    ``offset_us``  from the trigger to the start of the reservation
+    ``limit_us``   from the trigger until it is given up when no launch came
+    ``margin_us``  least time before the launch that a reservation will begin, for the leads seen (1 % apart)
+    ``covered``    numbers of the bursts that were announced
+    ``in_time``    share of these that were reserved ``Costs.need_us`` (or all of a shorter lead) before the launch
+    ``precision``  share of the occurrences that a burst followed within the limit; ``recall`` share of bursts announced
+    """
+
+    offset_us: float
+    limit_us: float
+    margin_us: float
+    samples: int
+    false: int
+    precision: float
+    recall: float
+    in_time: float
+    hidden_us: float
+    waste_us: float
+    waste_share: float
+    covered: frozenset[int]
+    leads_us: dict[str, float]
+
+
+class LeadWindow:
+    """The last ``SIZE`` occurrences: each with its lead in µs (NEVER: none followed) and the number of its burst."""
+
+    SIZE = 128
+    _RECENT = 12  # occurrences that must agree before older ones are forgotten
+
+    __slots__ = ("_bursts", "_leads", "last_burst")
+
+    def __init__(self) -> None:
+        self._leads: deque[float] = deque(maxlen=self.SIZE)
+        self._bursts: deque[int] = deque(maxlen=self.SIZE)
+        self.last_burst = 0
+
+    def __len__(self) -> int:
+        return len(self._leads)
+
+    def add(self, lead_us: float, burst: int) -> None:
+        """Record one occurrence."""
+        self._leads.append(lead_us)
+        self._bursts.append(burst)
+        self.last_burst = burst
+
+    def truncate(self, keep: int) -> None:
+        """Forget all but the last ``keep`` occurrences."""
+        while len(self._leads) > keep:
+            self._leads.popleft()
+            self._bursts.popleft()
+
+    def arrays(self) -> tuple[Floats, npt.NDArray[np.int64]]:
+        """Return leads and burst numbers, oldest first."""
+        return np.fromiter(self._leads, float), np.fromiter(self._bursts, np.int64)
+
+    def follow_drift(self) -> bool:
+        """Forget older occurrences when the recent leads lie outside of all that was usual; True when it did."""
+        leads, _ = self.arrays()
+        if len(leads) < 4 * self._RECENT:
+            return False
+        recent, before = leads[-self._RECENT :], leads[: -self._RECENT]
+        before = before[np.isfinite(before)]
+        if len(before) < self._RECENT:
+            return False
+        low, high = np.percentile(before, (5, 95))
+        if low <= float(np.median(recent)) <= high:
+            return False
+        self.truncate(self._RECENT)
+        return True
+
+
+def quantiles(leads: Floats) -> dict[str, float]:
+    """Return P1 to P99 in µs of the finite leads; empty when there are none."""
+    finite = leads[np.isfinite(leads)]
+    if not len(finite):
+        return {}
+    values = np.percentile(finite, PERCENTILES)
+    return {f"p{percent}": round(float(value), 1) for percent, value in zip(PERCENTILES, values, strict=True)}
+
+
+def evaluate(window: LeadWindow, burst: int, interval_us: float, costs: Costs) -> Evaluation | None:
+    """Find the best offset and limit for the window; ``burst`` is the number of the newest burst.
+
+    The offset is the one that reserves the most bursts in time within the waste budget (or wastes least, where none
+    keeps it). None when no burst followed the candidate.
+    """
+    leads, bursts = window.arrays()
+    recent = bursts > burst - window.SIZE
+    leads, bursts = leads[recent], bursts[recent]
+    if not np.isfinite(leads).any():
+        return None
+    seen = burst - int(bursts[0]) + 1
+    best: Evaluation | None = None
+    for percent in (100.0, 98.0, 90.0):
+        found = _evaluate_limit(leads, bursts, _limit(leads, percent), seen, interval_us, costs)
+        if best is None or _rank(found, costs) > _rank(best, costs):
+            best = found
+        if best.waste_share <= costs.waste_budget and best.in_time >= _GOOD:
+            break  # no shorter limit does much better
+    return best
+
+
+WASTE_WEIGHT = 0.1  # µs of LC latency that one µs of idle GPU is worth
+_GOOD = 0.99
+
+
+def score(evaluation: Evaluation) -> float:
+    """Return the µs per burst that the evaluation gains, less what its waste is worth."""
+    return evaluation.hidden_us - WASTE_WEIGHT * evaluation.waste_us
+
+
+def _rank(evaluation: Evaluation, costs: Costs) -> tuple[bool, float]:
+    return evaluation.waste_share <= costs.waste_budget, score(evaluation)
+
+
+def _limit(leads: Floats, percent: float) -> float:
+    finite = leads[np.isfinite(leads)]
+    low, high = np.percentile(finite, (5, percent))
+    return float(high + 0.25 * (high - low) + 50.0)
+
+
+def _evaluate_limit(
+    leads: Floats, bursts: npt.NDArray[np.int64], limit: float, seen: int, interval_us: float, costs: Costs
+) -> Evaluation:
+    within = leads <= limit
+    numbers, effective = _earliest(leads[within], bursts[within])
+    false = int(len(leads) - within.sum())
+    for low in _low_leads(effective):
+        offset = max(0.0, low - costs.need_us)
+        margin = effective - offset
+        idle = np.maximum(margin - costs.need_us, 0.0).sum()
+        idle += false * (max(limit - offset - costs.need_us, 0.0) + costs.switch_us)
+        share = float(idle) / (seen * interval_us)
+        if share <= costs.waste_budget:
+            break
+    in_time = margin >= min(costs.need_us, max(low, 1.0)) - 1.0
+    return Evaluation(
+        offset_us=offset,
+        limit_us=limit,
+        margin_us=float(np.percentile(margin, 1)),
+        samples=len(leads),
+        false=false,
+        precision=1.0 - false / len(leads),
+        recall=min(len(numbers) / seen, 1.0),
+        in_time=float(in_time.mean()),
+        hidden_us=float(costs.hidden(margin).sum()) / seen,
+        waste_us=float(idle) / seen,
+        waste_share=share,
+        covered=frozenset(numbers.tolist()),
+        leads_us=quantiles(leads[within]),
+    )
+
+
+def _earliest(leads: Floats, bursts: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Floats]:
+    """One lead a burst: its first occurrence is the one that reserves."""
+    starts = np.flatnonzero(np.diff(bursts, prepend=bursts[0] - 1))
+    return bursts[starts], np.maximum.reduceat(leads, starts)
+
+
+def _low_leads(effective: Floats) -> list[float]:
+    """Leads to be in time for, the most careful first: below the least one seen, by less the more were seen."""
+    low, *others = np.percentile(effective, (0, 1, 2, 5, 10, 25, 50))
+    spread = float(others[-1] - low)
+    careful = low - spread * min(10.0 / len(effective), 1.0) - 5.0
+    return [max(float(careful), 0.0), *map(float, others)]

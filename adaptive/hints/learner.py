@@ -1,0 +1,199 @@
+"""The learner of one latency-critical process: observations in, reservations and a choice out. No I/O."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gpsched.adaptive.hints.announced import Announcements
+from gpsched.adaptive.hints.bursts import Burst, BurstSegmenter
+from gpsched.adaptive.hints.candidates import CandidateTable
+from gpsched.adaptive.hints.chooser import Chooser
+from gpsched.adaptive.hints.clock import Clock
+from gpsched.adaptive.hints.costs import LEVELS, Costs
+from gpsched.adaptive.hints.model import Choice, HintsReport, Trigger
+from gpsched.adaptive.hints.observations import (
+    UNKNOWN,
+    Copy,
+    EventRecord,
+    Explicit,
+    Launch,
+    Lost,
+    Observation,
+    SyncEnter,
+    SyncReturn,
+    Wake,
+    WakeKind,
+)
+from gpsched.adaptive.hints.outputs import BurstBegan, BurstEnded, ChoiceChanged, Output, Release, Reserve
+from gpsched.adaptive.hints.report import build_report
+from gpsched.adaptive.hints.reservations import Reservations
+
+
+Handler = Callable[[Any, float, list[Output]], None]
+
+
+class HintLearner:
+    """Learns what announces the bursts of process ``pid`` and reserves by it, at the given level's costs.
+
+    Feed every observation in order of time, and a Tick every few ms while there are none. One process, one thread.
+    """
+
+    STEP_BACK_US = 10_000.0  # events of several CPUs may be out of order by less
+    STEP_AHEAD_US = 60e6
+
+    def __init__(self, costs: Costs = LEVELS["hold"], pid: int = 0) -> None:
+        self.pid = pid
+        self._now = 0.0
+        self._lost = 0
+        self._segmenter = BurstSegmenter(costs.gap_us)
+        self._table = CandidateTable()
+        self._clock = Clock()
+        self._announced = Announcements()
+        self._reservations = Reservations(costs)
+        self._chooser = Chooser(costs, self._table, self._clock, self._announced, self._reservations, self._segmenter)
+        self._by_context: dict[tuple[int, int, int, int], tuple[Trigger, ...]] = {}
+        self._handlers: dict[type[Observation], Handler] = {
+            Wake: self._on_wake,
+            Launch: self._on_launch,
+            Copy: self._on_copy,
+            SyncEnter: lambda call, _now, _out: self._segmenter.sync_enter(call),
+            SyncReturn: self._on_sync_return,
+            EventRecord: lambda call, _now, _out: self._segmenter.record(call),
+            Explicit: self._on_explicit,
+            Lost: self._on_lost,
+        }
+
+    def observe(self, observation: Observation) -> Sequence[Output]:
+        """Take one observation and return what follows from it, in order."""
+        out: list[Output] = []
+        now = observation.time_us
+        if not self._now - self.STEP_BACK_US <= now <= self._now + self.STEP_AHEAD_US:
+            self._reset("the clock stepped or the process was idle for long", out)
+            self._now = now
+        now = self._now = max(now, self._now)
+        self._advance(now, out)
+        handler = self._handlers.get(type(observation))
+        if handler:
+            handler(observation, now, out)
+        return out
+
+    def chosen(self) -> Choice:
+        """Return the choice in force."""
+        return self._chooser.choice
+
+    def set_costs(self, costs: Costs) -> None:
+        """Another level is in force, or calibration found other costs; the next choice is made by them."""
+        self._chooser.costs = self._reservations.costs = costs
+        self._chooser.soon()
+
+    def expected(self, costs: Costs) -> tuple[float, float]:
+        """Return what the best choice at other costs would hide per burst (µs) and waste (share of GPU time).
+
+        For choosing the level.
+        """
+        return self._chooser.expected(costs)
+
+    def report(self) -> HintsReport:
+        """Return what ``gpsched hints`` shows."""
+        return build_report(self.pid, self._chooser, self._lost)
+
+    # ---- observations
+
+    def _on_wake(self, wake: Wake, now: float, out: list[Output]) -> None:
+        group = self._table.occur(now, wake.kind, wake.tid, wake.descriptor, wake.size)
+        triggers = self._by_context.get(group.key)
+        if triggers is None:
+            triggers = self._match(wake)
+        for trigger in triggers:
+            self._reserve(now, now + trigger.offset_us, now + trigger.limit_us, trigger, out)
+
+    def _on_launch(self, call: Launch, now: float, out: list[Output]) -> None:
+        if not self._segmenter.launch(call):
+            return
+        self._table.claim(now)
+        self._announced.launch(now)
+        out.append(BurstBegan(now, self._reservations.launch(now)))
+        self._clock.burst(now)
+        if self._chooser.burst(now):
+            self._adopt(out)
+        self._expect(out)
+
+    def _on_copy(self, call: Copy, now: float, out: list[Output]) -> None:
+        if call.to_device and not self._segmenter.active:
+            self._on_wake(Wake(now, call.tid, WakeKind.COPY_H2D, UNKNOWN, call.size), now, out)
+        self._segmenter.copy(call)
+
+    def _on_sync_return(self, call: SyncReturn, _now: float, out: list[Output]) -> None:
+        self._ended(self._segmenter.sync_return(call), out)
+
+    def _on_explicit(self, hint: Explicit, now: float, out: list[Output]) -> None:
+        first = not self._announced.active
+        self._announced.hint(hint)
+        if first:
+            self._drop("the program gives hints itself", now, out)
+            self._chooser.decide()
+            self._adopt(out)
+        if hint.cancel:
+            self._drop("cancelled by the program", now, out)
+            return
+        trigger = self._announced.trigger(self._chooser.costs)
+        at = now + hint.in_us
+        self._reserve(now, max(now, at + trigger.offset_us), at + trigger.limit_us, trigger, out)
+
+    def _on_lost(self, lost: Lost, _now: float, out: list[Output]) -> None:
+        self._lost += lost.count
+        self._reset("events were lost", out)
+
+    # ---- consequences
+
+    def _advance(self, now: float, out: list[Output]) -> None:
+        if self._segmenter.start_us is not None:
+            self._ended(self._segmenter.advance(now), out)
+        if self._reservations.expire(now):
+            out.append(Release(now, "no burst came in time"))
+            if self._chooser.check_drift():
+                self._adopt(out)
+        occurrence = self._clock.due(now)
+        if occurrence is not None:
+            self._table.occur(occurrence, WakeKind.CLOCK, UNKNOWN, UNKNOWN, UNKNOWN)
+        if self._clock.missed(now):
+            self._expect(out)
+
+    def _expect(self, out: list[Output]) -> None:
+        """Reserve ahead for the next burst of the rhythm, if the clock is a chosen trigger."""
+        at = self._clock.upcoming_us
+        for trigger in self._chooser.choice.triggers:
+            if at is not None and trigger.matcher.kind == WakeKind.CLOCK:
+                self._reserve(at, at + trigger.offset_us, at + trigger.limit_us, trigger, out)
+
+    def _reserve(self, occurred: float, start: float, until: float, trigger: Trigger, out: list[Output]) -> None:
+        self._reservations.open(occurred, start, until, trigger)
+        out.append(Reserve(start, until, trigger.matcher))
+
+    def _ended(self, burst: Burst | None, out: list[Output]) -> None:
+        if burst is not None:
+            self._chooser.burst_ended(burst)
+            out.append(BurstEnded(burst, self._reservations.kept_until_us))
+
+    def _adopt(self, out: list[Output]) -> None:
+        self._by_context.clear()
+        out.append(ChoiceChanged(self._chooser.choice))
+
+    def _drop(self, why: str, now: float, out: list[Output]) -> None:
+        if self._reservations.drop():
+            out.append(Release(now, why))
+
+    def _reset(self, why: str, out: list[Output]) -> None:
+        self._ended(self._segmenter.reset(), out)
+        self._table.drop_pending()
+        self._clock.reset()
+        self._chooser.reset()
+        self._drop(why, self._now, out)
+
+    def _match(self, wake: Wake) -> tuple[Trigger, ...]:
+        """The chosen triggers that mean this context; kept until the next choice."""
+        if len(self._by_context) >= CandidateTable.GROUPS:
+            self._by_context.clear()
+        inferred = () if self._announced.active else self._chooser.choice.triggers
+        found = tuple(trigger for trigger in inferred if trigger.matcher.matches(wake))
+        self._by_context[wake.kind, wake.tid, wake.descriptor, wake.size] = found
+        return found

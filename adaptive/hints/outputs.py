@@ -1,0 +1,48 @@
+"""What the learner asks for while it observes. Times in µs of the observations' clock."""
+
+import msgspec
+
+from gpsched.adaptive.hints.bursts import Burst
+from gpsched.adaptive.hints.model import Choice
+from gpsched.adaptive.hints.observations import Matcher
+
+
+class Reserve(msgspec.Struct, frozen=True, gc=False):
+    """Keep the GPU free from ``start_us`` until a burst that begins before ``until_us`` ends; else until then.
+
+    A later Reserve that overlaps extends the former.
+    """
+
+    start_us: float
+    until_us: float
+    trigger: Matcher
+
+
+class Release(msgspec.Struct, frozen=True, gc=False):
+    """Drop what is reserved: no burst came in time, the program took its hint back, or events were lost."""
+
+    time_us: float
+    why: str
+
+
+class BurstBegan(msgspec.Struct, frozen=True, gc=False):
+    """The first launch. ``reserved_us`` ago the reservation began (None: nothing was reserved)."""
+
+    time_us: float
+    reserved_us: float | None
+
+
+class BurstEnded(msgspec.Struct, frozen=True, gc=False):
+    """The GPU can go back to BE, but for a reservation that is kept until ``keep_until_us``."""
+
+    burst: Burst
+    keep_until_us: float | None = None
+
+
+class ChoiceChanged(msgspec.Struct, frozen=True, gc=False):
+    """From now on reserve by this choice."""
+
+    choice: Choice
+
+
+Output = Reserve | Release | BurstBegan | BurstEnded | ChoiceChanged

@@ -1,0 +1,155 @@
+"""Follows the reservations that a choice leads to: which bursts they served, what they hid and wasted, and drift.
+
+This is the same bookkeeping that the actuator does on its plans; here it tells the learner how good its choice is, and
+lets a daemon without an actuator reserve by the learner's outputs.
+"""
+
+from collections import deque
+
+from gpsched.adaptive.hints.costs import Costs
+from gpsched.adaptive.hints.model import Outcome, Trigger
+
+
+class Window:
+    """One reservation that waits for its burst. µs."""
+
+    __slots__ = ("occurred_us", "start_us", "trigger", "until_us")
+
+    def __init__(self, occurred_us: float, start_us: float, until_us: float, trigger: Trigger) -> None:
+        self.occurred_us, self.start_us, self.until_us, self.trigger = occurred_us, start_us, until_us, trigger
+
+
+class Reservations:
+    """The open windows and what became of the earlier ones."""
+
+    OPEN = 64
+    _RECENT = 16  # outcomes that drift is judged by
+    _DRIFT = 5  # bad ones among them: far more than the 1 % that are expected
+    _COMPANIONS = 32
+    _TRUSTED = 0.95
+
+    def __init__(self, costs: Costs) -> None:
+        self.costs = costs
+        self.expected_recall = 0.0
+        self._windows: deque[Window] = deque()
+        self._recent: deque[bool] = deque(maxlen=self._RECENT)
+        self._announced: deque[bool] = deque(maxlen=self._RECENT * 2)
+        self._companion: Window | None = None
+        self._followed: deque[bool] = deque(maxlen=self._COMPANIONS)
+        self._bursts = self._reserved = self._in_time = self._made = self._false = 0
+        self._hidden = self._unhidden = self._waste = 0.0
+        self._began_us = self._now_us = 0.0
+
+    @property
+    def keep_companions(self) -> bool:
+        """Whether a wake too young to have caused a burst reliably announces the next one."""
+        return len(self._followed) >= 8 and sum(self._followed) >= self._TRUSTED * len(self._followed)
+
+    @property
+    def kept_until_us(self) -> float | None:
+        """Until when the open windows keep the GPU at most, if any is open."""
+        return max((window.until_us for window in self._windows), default=None)
+
+    def open(self, occurred_us: float, start_us: float, until_us: float, trigger: Trigger) -> None:
+        """A trigger occurred (or will, for the clock): a reservation waits from ``start_us`` to ``until_us``."""
+        if len(self._windows) >= self.OPEN:
+            self._windows.popleft()
+        self._windows.append(Window(occurred_us, start_us, until_us, trigger))
+
+    def launch(self, time_us: float) -> float | None:
+        """A burst begins; return how long it has been reserved for, None when it was not."""
+        self._began_us = self._began_us or time_us
+        self._now_us = time_us
+        self.expire(time_us)
+        causes: list[Window] = []
+        companions: list[Window] = []
+        ahead: list[Window] = []  # of the clock, for a later burst
+        for window in self._windows:
+            age = time_us - window.occurred_us
+            kind = ahead if age < 0.0 else companions if _is_companion(window, age) else causes
+            kind.append(window)
+        if not causes:
+            causes, companions = companions, []
+        margin = max((time_us - window.start_us for window in causes), default=-1.0)
+        self._judge(time_us, margin, causes)
+        self._companion = companions[-1] if companions else None
+        self._windows = deque(companions + ahead if self.keep_companions else ahead)
+        return margin if margin >= 0.0 else None
+
+    def expire(self, now_us: float) -> bool:
+        """Give up windows whose limit has passed; True when a reservation ended without a burst."""
+        gone = [window for window in self._windows if window.until_us < now_us]
+        if not gone:
+            return False
+        self._windows = kept = deque(window for window in self._windows if window.until_us >= now_us)
+        start, until = min(window.start_us for window in gone), max(window.until_us for window in gone)
+        if any(window.start_us <= until for window in kept):
+            return False  # still reserved: the rest tells whether it was in vain
+        self._made += 1
+        self._false += 1
+        self._waste += max(until - start - self.costs.need_us, 0.0) + self.costs.switch_us
+        self._recent.append(False)
+        return True
+
+    def drop(self) -> bool:
+        """Forget the open windows without a verdict; True when there were any."""
+        had = bool(self._windows)
+        self._windows.clear()
+        self._companion = None
+        return had
+
+    def fresh(self, expected_recall: float) -> None:
+        """A new choice is in force: judge it by its own outcomes."""
+        self.expected_recall = expected_recall
+        self._recent.clear()
+        self._announced.clear()
+        self._companion = None
+
+    @property
+    def drifted(self) -> bool:
+        """Whether the outcomes are far from what was expected of the choice."""
+        if self._recent.count(False) >= self._DRIFT:
+            return True
+        missing = self._announced.count(False)
+        return missing > (1.0 - self.expected_recall) * len(self._announced) + self._RECENT / 2
+
+    def outcome(self) -> Outcome:
+        """Return all counts since the start."""
+        elapsed = max(self._now_us - self._began_us, 1.0)
+        return Outcome(
+            bursts=self._bursts,
+            reserved=self._reserved,
+            in_time=self._in_time,
+            reservations=self._made,
+            false=self._false,
+            hidden_us=round(self._hidden, 1),
+            unhidden_us=round(self._unhidden, 1),
+            waste_us=round(self._waste, 1),
+            waste_share=self._waste / elapsed,
+        )
+
+    def _judge(self, time_us: float, margin: float, causes: list[Window]) -> None:
+        followed = self._companion is not None and time_us <= self._companion.until_us
+        if self._companion is not None:
+            self._followed.append(followed)
+            self._companion = None
+        self._bursts += 1
+        hidden = float(self.costs.hidden(margin)) if margin >= 0.0 else 0.0
+        self._hidden += hidden
+        self._unhidden += self.costs.switch_us - hidden
+        if margin >= 0.0:
+            self._made += 1
+            self._reserved += 1
+            self._waste += max(margin - self.costs.need_us, 0.0)
+        wanted = min((min(self.costs.need_us, w.trigger.margin_us) for w in causes), default=self.costs.need_us)
+        good = margin >= 0.8 * wanted
+        self._in_time += margin >= self.costs.need_us
+        if causes:
+            self._recent.append(good)
+        if not followed:  # a burst right behind another may have lost its wake to that one
+            self._announced.append(bool(causes))
+
+
+def _is_companion(window: Window, age_us: float) -> bool:
+    """Younger than half of the shortest usual lead: another wake must have caused this launch."""
+    return age_us < window.trigger.young_us
