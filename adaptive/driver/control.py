@@ -29,7 +29,7 @@ from gpsched.adaptive.driver.status import (
     NV_OK,
 )
 from gpsched.adaptive.driver.types import Channel, ChannelGroup
-from gpsched.adaptive.errors import ProcessGoneError
+from gpsched.adaptive.errors import GpschedError, ProcessGoneError
 
 
 _GONE_ERRNO = frozenset({errno.EBADF, errno.ESRCH, errno.ENODEV, errno.ENOTCONN})
@@ -48,8 +48,9 @@ class StockControl:
     """The controls of one process.
 
     Every method raises HandleGoneError when the process or the object died, PrivilegeError without CAP_SYS_NICE where
-    the driver wants it, ControlAbsentError when this driver lacks the control, and ControlError for any other refusal.
-    ``last_cost_us`` is the duration of the last control in µs.
+    the driver wants it, ControlAbsentError when this driver lacks the control, ControlError for any other refusal, and
+    DescriptorAccessError or DescriptorLimitError when the descriptor cannot be copied. ``last_cost_us`` is the
+    duration of the last control in µs. Safe to share between threads; close ``files`` only when no control runs.
     """
 
     def __init__(self, files: Descriptors, calls: RmCalls | None = None) -> None:
@@ -107,12 +108,14 @@ class StockControl:
 
         Without ``force`` the driver skips it when this group is the one that runs. Needs CAP_SYS_NICE.
         """
-        if not group.channels:
-            raise HandleGoneError(
-                abi.RESTART_RUNLIST.name, self.files.pid, group.client, group.handle, None, "no channel"
-            )
-        params = abi.RestartRunlistParams(force, not wait)
-        self._issue(group, group.channels[0].handle, abi.RESTART_RUNLIST, params)
+        gone = self._gone(group, group.handle, abi.RESTART_RUNLIST, "no channel left")
+        for channel in group.channels:
+            try:
+                self._issue(group, channel.handle, abi.RESTART_RUNLIST, abi.RestartRunlistParams(force, not wait))
+                return
+            except HandleGoneError as error:
+                gone = error
+        raise gone
 
     def schedule(self, group: ChannelGroup, *, enabled: bool) -> None:
         """Schedule a group, or take it out. On the H200 the latter did nothing to a group that runs: use disable().
@@ -159,7 +162,7 @@ class StockControl:
             except HandleGoneError as error:
                 first = first or error
                 self._forget(batch.channels)
-            except (ControlError, NoSubdeviceError, OSError) as error:
+            except (GpschedError, OSError) as error:
                 first = first or error
             else:
                 self._forget(batch.channels)

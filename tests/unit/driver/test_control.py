@@ -19,7 +19,7 @@ from gpsched.adaptive.driver import (
     scan_process,
 )
 from gpsched.adaptive.driver.calls import RmCalls
-from gpsched.adaptive.driver.errors import DescriptorGoneError
+from gpsched.adaptive.driver.errors import DescriptorGoneError, DescriptorLimitError
 from gpsched.adaptive.driver.status import NAMES, TIMEOUT, code, status_name
 from gpsched.adaptive.errors import ProcessGoneError
 
@@ -250,6 +250,26 @@ def test_an_ioctl_that_writes_nothing_is_not_success(group):
     control = StockControl(FakeFiles(), RmCalls(lambda *_: 0))
     with pytest.raises(ControlError, match="NV_ERR_GENERIC"):
         control.set_timeslice(group, 5)
+
+
+def test_restart_asks_through_a_channel_that_lives(control, group, rm):
+    for channel in group.channels[:2]:
+        del rm.clients[CLIENT].objects[channel.handle]
+    control.restart_runlist(group)
+    assert rm.calls[-1] == (CLIENT, group.channels[2].handle, RESTART)
+
+
+def test_enable_goes_on_where_a_descriptor_cannot_be_copied(group, rm):
+    files = FakeFiles()
+    control = StockControl(files, RmCalls(rm))
+    control.disable(group)
+    files.error = DescriptorLimitError(4321)
+    with pytest.raises(DescriptorLimitError):
+        control.enable_all()
+    assert control.disabled == frozenset(group.channels)
+    files.error = None
+    control.enable_all()
+    assert rm.disabled() == set()
 
 
 def test_a_group_without_channels_cannot_restart(control, group):

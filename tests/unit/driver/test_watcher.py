@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
@@ -304,3 +305,24 @@ class AgainstModel(RuleBasedStateMachine):
 
 AgainstModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 test_model = AgainstModel.TestCase
+
+
+def test_the_probes_own_events_are_understood():
+    """The driver room does not import the probes: this holds the two together."""
+    events = pytest.importorskip("gpsched.adaptive.probes.events")
+    sut, head = AllocationWatcher(), (0, 1, 1)
+    client = 0xC1D00001
+    for parent, handle, class_ in (
+        (client, 1, DEVICE),
+        (1, 2, SUBDEVICE),
+        (1, 3, GROUP),
+        (3, 4, CHANNEL),
+        (4, 5, COMPUTE),
+    ):
+        sut.feed(events.RmAlloc(*head, client, parent, handle, class_, 0, 10, 0))
+    (group,) = sut.groups(1)
+    assert group == ChannelGroup(client, 3, "compute", (Channel(client, 4),), 2, None, 10)
+    assert sut.feed(events.RmControl(*head, client, 0, 3, SET_TIMESLICE, 77, 10, 0)) == [SliceSetByOwner(1, group, 77)]
+    assert sut.feed(events.RmDup(*head, client, client, 9, 3, 1, 10, 0)) == []
+    assert [type(change) for change in sut.feed(events.RmFree(*head, client, 1, 4, 0, 0, 10, 0))] == [GroupChanged]
+    assert [type(change) for change in sut.feed(events.ProcExit(*head, 0))] == [GroupRemoved]
