@@ -15,7 +15,7 @@ import msgspec
 from gpsched.bench import result, workload
 from gpsched.bench.arms import ARMS, Stage, measure
 from gpsched.bench.daemon import running_daemon
-from gpsched.bench.device import SIMULATED_SCALE, Device, Kind, open_device
+from gpsched.bench.device import SIMULATED_SCALE, Device, Kind, favour, open_device
 
 
 Progress = Callable[[str, float], None]
@@ -55,6 +55,9 @@ def run_demo(
     with open_device(device, scale) as gpu, running_daemon() as client:
         progress("starting the programs", 0.0)
         with _started(comparison, gpu) as (service, job):
+            if gpu.simulated:
+                favour(service.pid)
+                favour(job.pid)
             stage = Stage(client, service, job)
             arms = _measure_arms(stage, comparison, gpu.scale, progress)
             progress("checking the state on the GPU", 1.0)

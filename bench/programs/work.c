@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "work.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,43 +20,39 @@ __asm__(".section .rodata\n"
 	".previous\n");
 extern const char work_ptx[];
 
-static float timed_kernel_us(struct work *work, CUevent start, CUevent end, uint32_t iters)
+/* Queues all kernels at once with an event between each two: what waits for another process is only the first one, and
+ * those during which the GPU was taken away. */
+static float shortest_kernel_us(struct work *work, CUevent *events, uint32_t iters)
 {
-	float milliseconds = 0;
+	float shortest = HUGE_VALF;
 
-	CHECK(cuEventRecord(start, NULL));
-	work_launch(work, NULL, iters);
-	CHECK(cuEventRecord(end, NULL));
-	CHECK(cuEventSynchronize(end));
-	CHECK(cuEventElapsedTime(&milliseconds, start, end));
-	return milliseconds * 1e3F;
-}
+	CHECK(cuEventRecord(events[0], NULL));
+	for (int round = 1; round <= CALIBRATION_ROUNDS; round++) {
+		work_launch(work, NULL, iters);
+		CHECK(cuEventRecord(events[round], NULL));
+	}
+	CHECK(cuEventSynchronize(events[CALIBRATION_ROUNDS]));
+	for (int round = 1; round <= CALIBRATION_ROUNDS; round++) {
+		float milliseconds = 0;
 
-static float shortest_kernel_us(struct work *work, CUevent start, CUevent end, uint32_t iters)
-{
-	float shortest = timed_kernel_us(work, start, end, iters);
-
-	for (int round = 1; round < CALIBRATION_ROUNDS; round++) {
-		float us = timed_kernel_us(work, start, end, iters);
-
-		if (us < shortest)
-			shortest = us;
+		CHECK(cuEventElapsedTime(&milliseconds, events[round - 1], events[round]));
+		shortest = fminf(shortest, milliseconds * 1e3F);
 	}
 	return shortest;
 }
 
 static double calibrate(struct work *work)
 {
-	CUevent start, end;
+	CUevent events[CALIBRATION_ROUNDS + 1];
 	float once, twice;
 
-	CHECK(cuEventCreate(&start, CU_EVENT_DEFAULT));
-	CHECK(cuEventCreate(&end, CU_EVENT_DEFAULT));
+	for (int i = 0; i <= CALIBRATION_ROUNDS; i++)
+		CHECK(cuEventCreate(&events[i], CU_EVENT_DEFAULT));
 	for (int kernel = 0; kernel < WARM_UP_KERNELS; kernel++)
 		work_launch(work, NULL, CALIBRATION_ITERS);
 	CHECK(cuCtxSynchronize());
-	once = shortest_kernel_us(work, start, end, CALIBRATION_ITERS);
-	twice = shortest_kernel_us(work, start, end, 2 * CALIBRATION_ITERS);
+	once = shortest_kernel_us(work, events, CALIBRATION_ITERS);
+	twice = shortest_kernel_us(work, events, 2 * CALIBRATION_ITERS);
 	if (!(twice > once)) {
 		fprintf(stderr, "calibration failed (%.1f and %.1f us); give --iters-per-us\n", (double)once,
 			(double)twice);
