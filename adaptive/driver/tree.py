@@ -96,15 +96,16 @@ class ObjectTree:
         made = self.objects[key]
         channels, engine = [], "unknown"
         for child in sorted(made.children):
-            if not classes.is_channel(self.objects[child].class_):
+            if not classes.is_channel(self.objects[child].class_) or self.objects[child].alias:
                 continue
             channels.append(Channel(*child))
-            for below in self.objects[child].children:
-                engine = classes.stronger(engine, classes.engine_of(self.objects[below].class_))
+            for below in map(self.objects.__getitem__, self.objects[child].children):
+                engine = engine if below.alias else classes.stronger(engine, classes.engine_of(below.class_))
         return ChannelGroup(*key, engine, tuple(channels), self._subdevice(made.parent), None, made.fd)
 
     def _subdevice(self, device: Key) -> int | None:
         above = self.objects.get(device)
         children = above.children if above is not None else ()
-        handles = [child[1] for child in children if self.objects[child].class_ == classes.SUBDEVICE]
+        known = [(handle, self.objects[client, handle]) for client, handle in children]
+        handles = [handle for handle, made in known if made.class_ == classes.SUBDEVICE and not made.alias]
         return min(handles, default=None)

@@ -127,6 +127,15 @@ def test_a_duplicated_group_is_one_group():
     assert set(sut._trees[1].objects) == {(0xC1D00001, 0xC1D00001)}
 
 
+def test_a_duplicate_below_a_group_or_device_counts_for_nothing():
+    sut = AllocationWatcher()
+    handle = context(sut.feed, channels=1)
+    before = sut.groups(1)
+    for source, parent in ((0x5C00000A, handle), (0x5C00000B, 0x5C00000A), (0x5C000002, 0x5C000001)):
+        assert sut.feed(RmDup(1, 0xC1D00001, 0xC1D00001, 0x100 + source, source, value=parent)) == []
+    assert sut.groups(1) == before
+
+
 def test_a_reused_handle_is_a_new_group_even_if_the_free_was_lost():
     sut = AllocationWatcher()
     handle = context(sut.feed)
@@ -303,7 +312,7 @@ class AgainstModel(RuleBasedStateMachine):
         assert {(pid, *g.key): g for pid in (1, 2) for g in self.sut.groups(pid)} == expected
 
 
-AgainstModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+AgainstModel.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 test_model = AgainstModel.TestCase
 
 
