@@ -1,6 +1,6 @@
 """NV_STATUS: the RM's answer to a control, by number and by name.
 
-The codes run without a gap from 1 (nvstatuscodes.h, release 580); older drivers know a shorter run of the same table.
+The codes run without a gap from 1 (nvstatuscodes.h, as of 2025); older drivers know a shorter run of the same table.
 """
 
 NV_OK = 0
