@@ -1,0 +1,63 @@
+"""HP demand over time: GPUs that HP jobs run on or wait for, by GPU model and tenant, as hourly maxima."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpsched.tuner.cluster.model import HOUR_S
+
+
+Key = tuple[str, str]  # (GPU model, tenant); tenant "*" is the sum over tenants
+TOTAL = "*"
+
+
+class DemandRecorder:
+    """Keeps the current demand and closes an hour at a time; hours in which a tenant was unknown are NaN."""
+
+    def __init__(self, history: Mapping[Key, list[float]] | None = None) -> None:
+        self.series: dict[Key, list[float]] = {key: list(values) for key, values in (history or {}).items()}
+        self.hours = max(map(len, self.series.values()), default=0)
+        self._now: dict[Key, int] = {}
+        self._peak: dict[Key, int] = {}
+        self._next_s = HOUR_S
+
+    def add(self, model: str, tenant: str, gpus: int) -> None:
+        """Change the demand of a tenant by ``gpus`` (negative: less)."""
+        for key in ((model, tenant), (model, TOTAL)):
+            now = self._now.get(key, 0) + gpus
+            self._now[key] = now
+            if now > self._peak.get(key, 0):
+                self._peak[key] = now
+
+    def now(self, model: str, tenant: str = TOTAL) -> int:
+        """GPUs demanded at this moment."""
+        return self._now.get((model, tenant), 0)
+
+    def roll(self, now_s: float) -> bool:
+        """Close every hour that ended by ``now_s``; returns whether any did."""
+        closed = False
+        while self._next_s <= now_s:
+            self._close()
+            self._next_s += HOUR_S
+            closed = True
+        return closed
+
+    def _close(self) -> None:
+        for key, peak in self._peak.items():
+            if key not in self.series:
+                self.series[key] = [float("nan")] * self.hours
+            self.series[key].append(float(peak))
+        for key, values in self.series.items():
+            if key not in self._peak:
+                values.append(0.0)
+        self.hours += 1
+        self._peak = dict(self._now)
+
+    def matrix(self, keys: list[Key], last: int) -> NDArray[np.float64]:
+        """The last ``last`` hours of the series, one row a key, padded in front with NaN."""
+        out = np.full((len(keys), min(last, self.hours)), np.nan)
+        for row, key in enumerate(keys):
+            values = self.series.get(key, [])[-out.shape[1] :] if out.shape[1] else []
+            out[row, out.shape[1] - len(values) :] = values
+        return out

@@ -1,0 +1,88 @@
+"""How many GPUs of a model spot jobs may hold: pure functions, no clock and no state of their own.
+
+Q(h) is what spot may hold with a guarantee of h hours: capacity less the upper quantile of HP demand over the next h hours,
+times a feedback factor ``eta``. It counts the spot GPUs already running, so lowering it stops admissions and evicts nobody.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpsched.tuner.cluster.model import HOUR_S
+
+
+GUARANTEES_H = (1, 2, 4)
+
+
+@dataclass(frozen=True)
+class QuotaSettings:
+    """Bounds of the feedback.
+
+    ``target`` is the accepted share of failed guarantee periods; inside ``[low, high]`` times the target eta rests. One step
+    changes eta by at most ``step``; eta stays in ``[eta_min, eta_max]``. A head of queue older than ``patience_s`` asks for more.
+    """
+
+    target: float = 0.1
+    low: float = 0.5
+    high: float = 1.5
+    step: float = 1.25
+    eta_min: float = 0.25
+    eta_max: float = 1.25
+    patience_s: float = HOUR_S
+
+
+def spot_quota(capacity: int, demand: Mapping[int, float], eta: float) -> dict[int, int]:
+    """Q(h) in GPUs for each h of ``demand`` (h -> upper quantile of the maximum HP demand within h hours).
+
+    Never below 0, never above the capacity, and never larger for a longer guarantee.
+    """
+    quota: dict[int, int] = {}
+    ceiling = capacity
+    for hours in sorted(demand):
+        free = capacity - min(max(demand[hours], 0.0), float(capacity))
+        ceiling = min(ceiling, int(eta * free))
+        quota[hours] = ceiling
+    return quota
+
+
+def adjust_eta(eta: float, failed: int, kept: int, oldest_wait_s: float, settings: QuotaSettings) -> float:
+    """The next eta, from guarantee periods (or runs) failed and kept lately and the age of the spot queue's head.
+
+    Too many failures lower it in proportion; few failures and an old head raise it; both by a bounded step.
+    """
+    rate = failed / (failed + kept) if failed + kept else 0.0
+    if rate >= settings.high * settings.target:
+        eta *= max(1.0 / settings.step, settings.target / rate)
+    elif rate <= settings.low * settings.target and oldest_wait_s > settings.patience_s:
+        eta *= min(settings.step, 1.5 - rate / settings.target)
+    return min(settings.eta_max, max(settings.eta_min, eta))
+
+
+def admits(quota: int, running: int, request: int) -> bool:
+    """Whether spot may grow from ``running`` by ``request`` GPUs."""
+    return running + request <= quota
+
+
+def grant(quota: Mapping[int, int], guaranteed: int, request: int, expected_s: float) -> int:
+    """The guarantee (hours) to give a job: the shortest that covers its expected run, else the longest with room; 0 for none.
+
+    ``guaranteed`` is GPUs of spot runs whose guarantee has not ended.
+    """
+    granted = 0
+    for hours in sorted(quota):
+        if not admits(quota[hours], guaranteed, request):
+            break
+        granted = hours
+        if hours * HOUR_S >= expected_s:
+            break
+    return granted
+
+
+def divide(quota: int, classes: Sequence[tuple[str, int]]) -> dict[str, int]:
+    """Split one quota over classes in order of preference: each gets its wish (GPUs), the last what is left."""
+    shares: dict[str, int] = {}
+    for name, wish in classes:
+        shares[name] = min(quota, wish)
+        quota -= shares[name]
+    if classes:
+        shares[classes[-1][0]] += quota
+    return shares
