@@ -76,7 +76,9 @@ class Daemon:
             self._node = Node(self._config, self._probes, undo)
             stack.callback(self._node.restore_all)
             self._probes.load(self._node.handle)
+            self._probes.forget(os.getpid())  # a scan opens a client of its own for a moment
             selector.register(self._probes.fileno(), selectors.EVENT_READ, self._probes.consume)
+            selector.register(self._node.keeper.fileno(), selectors.EVENT_READ, self._node.reap)
             api = ApiServer(self._socket_path, selector, self._reads(), self._changes())
             stack.callback(api.close)
             self._node.adopt_running()

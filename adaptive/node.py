@@ -154,6 +154,11 @@ class Node:
 
     # ---- upkeep
 
+    def reap(self) -> None:
+        """Forget the processes that have ended: copies of their descriptors keep their GPU memory allocated."""
+        for pid in self.keeper.exited():
+            self._remove(pid)
+
     def tick(self) -> None:
         """Look for what events may have missed: processes that ended, groups of processes that were scanned."""
         for process in self.registry:

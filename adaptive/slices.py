@@ -1,10 +1,11 @@
 """Sets timeslices and puts them back: every change has its original value on disk first."""
 
 import logging
+import select
 from collections.abc import Callable
 
 from gpsched.adaptive.driver.control import StockControl
-from gpsched.adaptive.driver.errors import ControlError, HandleGoneError
+from gpsched.adaptive.driver.errors import HandleGoneError
 from gpsched.adaptive.driver.files import DriverFiles
 from gpsched.adaptive.driver.types import ChannelGroup
 from gpsched.adaptive.errors import GpschedError, ProcessGoneError
@@ -25,6 +26,8 @@ class SliceKeeper:
     def __init__(self, undo: UndoLog, opener: Callable[[int], DriverFiles] = DriverFiles) -> None:
         self._undo, self._opener = undo, opener
         self._files: dict[int, DriverFiles] = {}
+        self._exits = select.epoll()
+        self._pid_of: dict[int, int] = {}
         self._controls: dict[int, StockControl] = {}
         self.failures = 0
         self.last_failure: str | None = None
@@ -32,8 +35,18 @@ class SliceKeeper:
     def files(self, pid: int) -> DriverFiles:
         """Copies of the process' driver descriptors, kept until ``forget``."""
         if pid not in self._files:
-            self._files[pid] = self._opener(pid)
+            files = self._files[pid] = self._opener(pid)
+            self._pid_of[files.pidfd] = pid
+            self._exits.register(files.pidfd, select.EPOLLIN)  # closing the pidfd takes it out again
         return self._files[pid]
+
+    def fileno(self) -> int:
+        """Descriptor that is readable when ``exited`` has something to tell."""
+        return self._exits.fileno()
+
+    def exited(self) -> list[int]:
+        """Processes that have ended while their descriptors are kept here; ``forget`` them."""
+        return [self._pid_of[pidfd] for pidfd, _ in self._exits.poll(0)]
 
     def control(self, pid: int) -> StockControl:
         """The controls of the process' own client."""
@@ -69,7 +82,9 @@ class SliceKeeper:
             self._release(process, group) if us is None else self._set(process, group, us)
         except HandleGoneError:
             return False
-        except (ControlError, ProcessGoneError) as error:
+        except ProcessGoneError:
+            return False
+        except GpschedError as error:
             self.failures += 1
             self.last_failure = str(error)
             log.warning("%s", error)

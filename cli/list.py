@@ -41,14 +41,14 @@ def _print_table(snapshot: "Snapshot") -> None:
 
     console = Console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for title in ("PID", "CLASS", "LEVEL", "GPU", "SLICE", "SLO", "TENANT", "LAUNCHES", "NAME", "WHY"):
-        table.add_column(
-            title, justify="right" if title in ("PID", "SLICE", "SLO", "LAUNCHES") else "left", overflow="fold"
-        )
+    for title in ("PID", "CLASS", "LEVEL", "GPU", "SLICE", "SLO", "TENANT", "LAUNCHES", "NAME"):
+        table.add_column(title, justify="right" if title in ("PID", "SLICE", "SLO", "LAUNCHES") else "left")
     for process in snapshot.processes:
         table.add_row(*_row(process))
     if snapshot.processes:
         console.print(table)
+        for process in snapshot.processes:  # not a column: 80 characters would cut it to ribbons
+            console.print(f"{process.pid}: {process.reason}", style="dim", markup=False, highlight=False)
     else:
         console.print("no managed process; start one with: gpsched run --class lc|be -- COMMAND")
     daemon = snapshot.daemon
@@ -79,5 +79,4 @@ def _row(process: "ProcessView") -> list[str]:
         process.tenant,
         str(launches),
         process.name,
-        process.reason,
     ]

@@ -1,5 +1,6 @@
 """What /proc says about one process. Source: proc(5)."""
 
+import os
 import pwd
 import re
 from pathlib import Path
@@ -64,9 +65,9 @@ def has_driver_open(pid: int, root: Path = Path("/proc")) -> bool:
 
 
 def driver_users(root: Path = Path("/proc")) -> list[int]:
-    """The pids of all processes that have the driver open now."""
+    """The pids of all processes that have the driver open now, ours excepted: it holds copies of theirs."""
     pids = [int(folder.name) for folder in root.iterdir() if folder.name.isdigit()]
-    return [pid for pid in pids if has_driver_open(pid, root)]
+    return [pid for pid in pids if pid != os.getpid() and has_driver_open(pid, root)]
 
 
 def children(pid: int, root: Path = Path("/proc")) -> list[int]:
