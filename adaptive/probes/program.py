@@ -54,7 +54,7 @@ class Program:
         try:
             self._load_uprobes()
             self._records: list[bytes] = []
-            self._bpf["events"].open_ring_buffer(self._take)
+            self._bpf[b"events"].open_ring_buffer(self._take)
         except BaseException:
             self._bpf.cleanup()
             raise
@@ -93,12 +93,12 @@ class Program:
 
     def map(self, name: str) -> Any:
         """Return a bcc table of bpf/maps.h."""
-        return self._bpf[name]
+        return self._bpf[name.encode()]
 
     @property
     def ring_fd(self) -> int:
         """Descriptor of the ring buffer, readable when it holds events."""
-        return int(self._bpf["events"].map_fd)
+        return int(self._bpf[b"events"].map_fd)
 
     def poll(self, timeout_ms: int) -> list[bytes]:
         """Wait up to ``timeout_ms`` for records and return them, a bounded number at a time."""
@@ -126,7 +126,7 @@ def _source() -> str:
 def _compile(bcc: Any, settings: dict[str, int]) -> Any:
     flags = [f"-D{name}={value}" for name, value in settings.items()]
     with _diagnosis(), _headers():
-        return bcc.BPF(text=_source(), cflags=[*flags, "-Werror=implicit-function-declaration"])
+        return bcc.BPF(text=_source().encode(), cflags=[*flags, "-Werror=implicit-function-declaration"])
 
 
 @contextlib.contextmanager

@@ -57,7 +57,9 @@ def test_every_entry_point_gives_its_event(recorder: Recorder, victim: Victim, l
         size = fake_cuda.SIZE if "n" in arguments else 0
         shape = (enter.call, enter.is_return, enter.is_async, enter.handle, enter.size, enter.result)
         assert shape == (call, False, is_async, expected_handle(arguments), size, 0), symbol
-        assert (done.call, done.is_return, done.is_async, done.handle, done.result) == (call, True, is_async, 0, 0), symbol
+        assert (done.call, done.is_return, done.is_async, done.handle, done.result) == (call, True, is_async, 0, 0), (
+            symbol
+        )
         assert enter.tid == done.tid == victim.pid
         assert 0 < enter.time_ns < done.time_ns
 

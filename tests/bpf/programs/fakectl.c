@@ -3,7 +3,7 @@
  * A file nvidiactl whose every ioctl succeeds and gives back what it got: the status is the one that the caller wrote.
  * usage: fakectl MOUNTPOINT (in the foreground)
  */
-#define FUSE_USE_VERSION 31
+#define FUSE_USE_VERSION 35
 #include <errno.h>
 #include <fuse.h>
 #include <string.h>

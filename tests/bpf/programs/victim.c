@@ -2,8 +2,8 @@
  *
  * A program that does what its standard input says, one command a line, and answers each with one line.
  *   load PATH | call NAME ARGS... | repeat COUNT NAME ARGS...
- *   open PATH | ioctl FD NUMBER HEX [OFFSET HEX]...   (each HEX is a buffer; OFFSET is where the previous one points to it)
- *   fork CODE | hold | exec | leave (the main thread ends, another goes on) | exit CODE
+ *   open PATH | ioctl FD NUMBER HEX [OFFSET HEX]...   (each HEX is a buffer; OFFSET is where the previous one points to
+ * it) fork CODE | hold | exec | leave (the main thread ends, another goes on) | exit CODE
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -13,7 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -83,6 +85,8 @@ static int do_hold(void)
 	pid_t child = fork();
 
 	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(STDOUT_FILENO); /* whoever reads our answers must see the end of them */
 		pause();
 		_exit(0);
 	}
