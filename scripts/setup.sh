@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 purpose=${1:-demo}
-packages=(python3-bpfcc python3-venv gcc make pkg-config fuse3 libfuse3-dev)
+packages=(python3-bpfcc python3-venv gcc make pkg-config fuse3 libfuse3-dev libbpf-dev)
 test_packages=()
 python_minimum=3.11
 

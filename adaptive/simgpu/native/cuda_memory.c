@@ -246,6 +246,9 @@ CALL(cuMemAllocHost, (void **to, size_t bytes), allocate(to, bytes, true))
 CALL(cuMemAllocHost_v2, (void **to, size_t bytes), allocate(to, bytes, true))
 CALL(cuMemHostAlloc, (void **to, size_t bytes, unsigned int flags), ((void)flags, allocate(to, bytes, true)))
 CALL(cuMemFreeHost, (void *address), release(address, true))
+CALL(cuMemHostRegister_v2, (void *host, size_t bytes, unsigned int flags),
+     ((void)flags, host && bytes ? ensure_ready() : CUDA_ERROR_INVALID_VALUE))
+CALL(cuMemHostUnregister, (void *host), host ? ensure_ready() : CUDA_ERROR_INVALID_VALUE)
 CALL(cuMemHostGetDevicePointer, (D * to, void *host, unsigned int flags), ((void)flags, device_pointer(to, host)))
 CALL(cuMemHostGetDevicePointer_v2, (D * to, void *host, unsigned int flags), ((void)flags, device_pointer(to, host)))
 

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The actuator's state. One thread turns events, messages and time into what each best-effort group *should* be
+ * (burst.c, turns.c); one thread a GPU makes the driver agree (worker.c). So a control, which takes hundreds of
+ * microseconds, never delays the next event, and undoing anything is only a change of what should be.
+ *
+ * `lock` guards everything; a worker gives it up while it is inside the driver.
+ */
+#ifndef GPSCHED_ACTUATOR_H
+#define GPSCHED_ACTUATOR_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../../../bpf/events.h"
+#include "plan.h"
+#include "rm.h"
+
+#define NEVER ((__u64) - 1)
+#define US 1000ull
+
+struct gs_hold_page;
+
+struct slot {
+	int fd; /* -1: free */
+	__u32 kind, pid;
+	unsigned users; /* workers inside the driver with it */
+	bool dropped;
+	struct gs_hold_page *page;
+};
+
+struct group {
+	struct ga_group plan;
+	bool used, leaving, dead;
+	bool busy;    /* a worker is inside the driver with it */
+	bool changed; /* its channels changed meanwhile */
+	enum mode actual, target;
+	unsigned attempts; /* failures in a row on the way to `target` */
+	__u64 retry_ns;
+};
+
+enum phase {
+	IDLE,
+	WAITING,  /* for the offset */
+	RESERVED, /* best-effort work is kept off the GPU, or the hold runs */
+	CLOSING,  /* until best-effort work is allowed again */
+};
+
+struct plan {
+	struct ga_plan plan;
+	struct group *own;
+	bool used, leaving;
+	enum phase phase;
+	bool launched;	      /* since the trigger */
+	bool announced_again; /* a trigger came since the last launch */
+	bool extras_due;      /* preempt, restart: once the best-effort groups are as they should be */
+	bool budget_cut;      /* the limit is what the GPU's budget had left */
+	unsigned syncs_inside;
+	__u64 start_at, limit_at, launch_by, quiet_at, release_at; /* NEVER when not awaited */
+	__u64 reserved_at;
+	__u64 rate_ns; /* leaky bucket: the time at which it is empty */
+	__u32 hold;    /* sequence number of the hold that runs, 0: none */
+	struct ga_record record;
+};
+
+struct gpu {
+	struct ga_gpu plan;
+	struct actuator *actuator;
+	unsigned index;
+	pthread_t thread;
+	pthread_cond_t work;
+	bool running;
+	__u32 turn;
+	__u64 turn_left_ns, turn_since; /* turn_since NEVER: the clock of turns stands still */
+	__s64 budget_ns;		/* reserved time that is left; see max_reserved_permille */
+	bool exhausted;
+	__u64 budget_at;
+};
+
+struct actuator {
+	pthread_mutex_t lock;
+	struct ga_shared *shared;
+	struct slot slots[GA_MAX_SLOTS];
+	struct group groups[2 * GA_MAX_GROUPS]; /* room for those that leave beside those that come */
+	struct plan plans[2 * GA_MAX_PLANS];
+	struct gpu gpus[GA_MAX_GPUS];
+	unsigned group_top, plan_top; /* all entries in use are below */
+	bool stopping;
+};
+
+#define for_each_group(a, g) for (__auto_type g = &(a)->groups[0]; g < &(a)->groups[(a)->group_top]; g++)
+#define for_each_plan(a, p) for (__auto_type p = &(a)->plans[0]; p < &(a)->plans[(a)->plan_top]; p++)
+#define for_each_gpu(a, u) for (struct gpu *u = (a)->gpus; u < (a)->gpus + GA_MAX_GPUS; u++)
+#define for_each_slot(a, s) for (struct slot *s = (a)->slots; s < (a)->slots + GA_MAX_SLOTS; s++)
+
+__u64 now_ns(void);
+
+__u64 now_ns(void);
+
+static inline __u64 earlier(__u64 one, __u64 other)
+{
+	return one < other ? one : other;
+}
+
+/* burst.c: reservations, from the trigger to the end. */
+void burst_event(struct actuator *a, const struct gs_event *event, __u64 now);
+void burst_tick(struct actuator *a, __u64 now);
+void burst_end(struct actuator *a, struct plan *p, __u32 reason, __u64 now);
+void burst_finish(struct actuator *a, struct plan *p, __u64 now);
+__u64 burst_deadline(const struct plan *p);
+bool gpu_is_reserved(const struct actuator *a, unsigned gpu);
+
+/* turns.c: one best-effort process at a time, and the bound of reserved time. */
+void turns_publish(struct gpu *u, const struct ga_gpu *plan);
+void turns_clock(struct gpu *u, __u64 now);
+void turns_tick(struct gpu *u, __u64 now);
+__u64 turns_deadline(const struct gpu *u);
+__s64 budget_left(struct gpu *u, __u64 now);
+
+/* worker.c: makes the driver agree with what should be. */
+enum mode group_wanted(const struct actuator *a, const struct group *g);
+bool worker_start(struct gpu *u);
+void gpu_settle(struct actuator *a, unsigned gpu, __u64 now);
+
+/* publish.c: taking over plans; 0 or -errno. */
+int publish(struct actuator *a, __u64 now);
+void process_exited(struct actuator *a, __u32 pid, __u64 now);
+
+/* slots.c: descriptors. */
+int slot_put(struct actuator *a, const struct ga_message *message, int fd);
+void slot_drop(struct actuator *a, __u32 index);
+void slots_sweep(struct actuator *a);
+
+/* record.c */
+void record_write(struct actuator *a, struct ga_record *record);
+void count_control(struct actuator *a, unsigned gpu, int status);
+
+/* hold.c */
+struct gs_hold_page *hold_map(int fd);
+void hold_unmap(struct gs_hold_page *page);
+void hold_ring(struct actuator *a, struct plan *p);
+void hold_release(struct actuator *a, struct plan *p);
+
+#endif

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One thread a GPU, because the driver takes one control of a GPU at a time anyway. It compares what each group should
+ * be with what it is, and issues the control that is most urgent, until nothing differs.
+ */
+#include "actuator.h"
+
+#define MAX_DISABLE_ATTEMPTS 3
+#define MAX_STOP_ATTEMPTS 6
+#define FIRST_RETRY_NS 1000000ull
+#define MAX_RETRY_SHIFT 8 /* 256 ms */
+
+static enum mode mechanism_mode(__u32 mechanism)
+{
+	if (mechanism & GA_DISABLE)
+		return MODE_DISABLED;
+	return mechanism & GA_DISABLE_SCHEDULING ? MODE_UNSCHEDULED : MODE_ENABLED;
+}
+
+enum mode group_wanted(const struct actuator *a, const struct group *g)
+{
+	const struct gpu *u = &a->gpus[g->plan.gpu];
+	enum mode wanted = MODE_ENABLED;
+
+	if (a->stopping || g->leaving || g->plan.role != GA_ROLE_BE)
+		return MODE_ENABLED;
+	if (u->plan.turn_count > 1 && g->plan.turn != u->turn)
+		return MODE_DISABLED;
+	for_each_plan(a, p)
+	{
+		if (p->used && p->phase == RESERVED && p->plan.gpu == g->plan.gpu &&
+		    mechanism_mode(p->plan.mechanism) > wanted)
+			wanted = mechanism_mode(p->plan.mechanism);
+	}
+	return wanted;
+}
+
+static bool is_as(enum mode actual, enum mode wanted)
+{
+	return actual == wanted || (actual == MODE_DISABLED && wanted == MODE_UNSCHEDULED);
+}
+
+/* A disable that keeps failing is given up until something else is wanted; an enable never is, while the daemon lives.
+ */
+static bool given_up(const struct actuator *a, const struct group *g, enum mode wanted)
+{
+	if (wanted != g->target)
+		return false;
+	if (wanted != MODE_ENABLED)
+		return g->attempts >= MAX_DISABLE_ATTEMPTS;
+	return a->stopping && g->attempts >= MAX_STOP_ATTEMPTS;
+}
+
+static bool needs_control(const struct actuator *a, const struct group *g, unsigned gpu)
+{
+	enum mode wanted = group_wanted(a, g);
+
+	return g->used && !g->dead && g->plan.gpu == gpu && !is_as(g->actual, wanted) && !given_up(a, g, wanted);
+}
+
+static __u64 due(const struct actuator *a, const struct group *g)
+{
+	return group_wanted(a, g) == g->target ? g->retry_ns : 0;
+}
+
+/* Disabling goes first: a reservation waits for it, and of two turns the old one must leave before the new one runs. */
+static struct group *most_urgent(struct actuator *a, unsigned gpu, __u64 now)
+{
+	struct group *found = NULL;
+
+	for_each_group(a, g)
+	{
+		if (!needs_control(a, g, gpu) || due(a, g) > now)
+			continue;
+		if (!found || group_wanted(a, g) > group_wanted(a, found))
+			found = g;
+	}
+	return found;
+}
+
+static __u64 next_retry(const struct actuator *a, unsigned gpu)
+{
+	__u64 next = NEVER;
+
+	for_each_group(a, g) if (needs_control(a, g, gpu)) next = earlier(next, due(a, g));
+	return next;
+}
+
+static void mark_begun(struct actuator *a, unsigned gpu, __u64 now)
+{
+	for_each_plan(a, p)
+	{
+		if (p->used && p->phase == RESERVED && p->plan.gpu == gpu && !p->record.begin_ns)
+			p->record.begin_ns = now;
+	}
+}
+
+/* Issues one control without the lock: plans may change meanwhile, so it works on a copy. */
+static int unlocked(struct actuator *a, struct group *g, int (*control)(int, const struct ga_group *, __u64),
+		    __u64 value)
+{
+	struct ga_group copy = g->plan;
+	struct slot *slot = &a->slots[copy.slot];
+	int fd = slot->fd, status;
+
+	g->busy = true;
+	slot->users++;
+	mark_begun(a, copy.gpu, now_ns());
+	pthread_mutex_unlock(&a->lock);
+	status = control(fd, &copy, value);
+	pthread_mutex_lock(&a->lock);
+	g->busy = false;
+	slot->users--;
+	count_control(a, copy.gpu, status);
+	if (rm_is_gone(status))
+		g->dead = true;
+	return status;
+}
+
+static int do_switch(int fd, const struct ga_group *group, __u64 mode)
+{
+	return rm_switch(fd, group, (enum mode)mode);
+}
+
+static int do_preempt(int fd, const struct ga_group *group, __u64 unused)
+{
+	(void)unused;
+	return rm_preempt(fd, group);
+}
+
+static int do_restart(int fd, const struct ga_group *group, __u64 unused)
+{
+	(void)unused;
+	return rm_restart_runlist(fd, group);
+}
+
+static void make_as_wanted(struct actuator *a, struct group *g)
+{
+	enum mode wanted = group_wanted(a, g);
+	int status;
+
+	if (wanted != g->target)
+		g->attempts = 0;
+	g->target = wanted;
+	if (wanted != MODE_ENABLED)
+		g->actual =
+		    MODE_UNKNOWN; /* known as disabled before the call: one that fails half-way may have done it */
+	status = unlocked(a, g, do_switch, wanted);
+	if (!status) {
+		g->attempts = 0;
+		g->retry_ns = 0;
+		g->actual = g->changed ? MODE_UNKNOWN : wanted;
+	} else {
+		unsigned shift = g->attempts < MAX_RETRY_SHIFT ? g->attempts : MAX_RETRY_SHIFT;
+
+		g->attempts++;
+		g->retry_ns = now_ns() + (FIRST_RETRY_NS << shift);
+	}
+	g->changed = false;
+}
+
+static struct plan *with_extras(struct actuator *a, unsigned gpu)
+{
+	for_each_plan(a, p)
+	{
+		if (p->used && p->phase == RESERVED && p->plan.gpu == gpu && p->extras_due)
+			return p;
+	}
+	return NULL;
+}
+
+static void preempt_best_effort(struct actuator *a, const struct plan *p)
+{
+	for_each_group(a, g)
+	{
+		if (g->used && !g->dead && g->plan.role == GA_ROLE_BE && g->plan.gpu == p->plan.gpu &&
+		    g->actual != MODE_DISABLED && p->phase == RESERVED)
+			unlocked(a, g, do_preempt, 0);
+	}
+}
+
+static void do_extras(struct actuator *a, struct plan *p)
+{
+	p->extras_due = false;
+	if (p->plan.mechanism & GA_PREEMPT)
+		preempt_best_effort(a, p);
+	if (p->plan.mechanism & GA_RESTART && p->phase == RESERVED && p->own && !p->own->dead)
+		unlocked(a, p->own, do_restart, 0);
+}
+
+static void note_ready(struct plan *p, __u64 now)
+{
+	if (!p->record.begin_ns)
+		p->record.begin_ns = now;
+	if (!p->record.ready_ns)
+		p->record.ready_ns = now;
+}
+
+static void sweep_groups(struct actuator *a)
+{
+	__u64 disabled = 0;
+
+	for_each_group(a, g)
+	{
+		if (g->used && !g->busy && (g->dead || (g->leaving && g->actual == MODE_ENABLED)))
+			g->used = false;
+		disabled += g->used && g->actual != MODE_ENABLED;
+	}
+	a->shared->counters.disabled = disabled;
+	slots_sweep(a);
+}
+
+/* Wakes the worker when there is something to do, and notes in the reservations what is done. */
+void gpu_settle(struct actuator *a, unsigned gpu, __u64 now)
+{
+	bool busy = false;
+
+	sweep_groups(a);
+	for_each_group(a, g) busy |= g->used && g->plan.gpu == gpu && (g->busy || needs_control(a, g, gpu));
+	if (busy || with_extras(a, gpu)) {
+		pthread_cond_signal(&a->gpus[gpu].work);
+		return;
+	}
+	for_each_plan(a, p)
+	{
+		if (!p->used || p->plan.gpu != gpu)
+			continue;
+		if (p->phase == RESERVED)
+			note_ready(p, now);
+		else if (p->phase == CLOSING)
+			burst_finish(a, p, now);
+	}
+}
+
+static bool step(struct actuator *a, unsigned gpu)
+{
+	struct group *g = most_urgent(a, gpu, now_ns());
+	struct plan *p = g ? NULL : with_extras(a, gpu);
+
+	if (g)
+		make_as_wanted(a, g);
+	else if (p)
+		do_extras(a, p);
+	else
+		return false;
+	gpu_settle(a, gpu, now_ns());
+	return true;
+}
+
+static void wait_for_work(struct gpu *u)
+{
+	__u64 until = next_retry(u->actuator, u->index);
+	struct timespec time = {.tv_sec = (time_t)(until / 1000000000), .tv_nsec = (long)(until % 1000000000)};
+
+	if (until == NEVER)
+		pthread_cond_wait(&u->work, &u->actuator->lock);
+	else
+		pthread_cond_timedwait(&u->work, &u->actuator->lock, &time);
+}
+
+static void restore_slices(struct actuator *a, unsigned gpu)
+{
+	for_each_group(a, g)
+	{
+		if (g->used && !g->dead && g->plan.gpu == gpu && g->plan.original_us)
+			unlocked(a, g, rm_set_timeslice, g->plan.original_us);
+	}
+}
+
+static void *work(void *argument)
+{
+	struct gpu *u = argument;
+	struct actuator *a = u->actuator;
+
+	pthread_mutex_lock(&a->lock);
+	for (;;) {
+		if (step(a, u->index))
+			continue;
+		if (a->stopping && next_retry(a, u->index) == NEVER)
+			break;
+		wait_for_work(u);
+	}
+	restore_slices(a, u->index);
+	u->running = false;
+	pthread_mutex_unlock(&a->lock);
+	return NULL;
+}
+
+bool worker_start(struct gpu *u)
+{
+	pthread_condattr_t clock;
+	pthread_attr_t small;
+
+	pthread_condattr_init(&clock);
+	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+	pthread_cond_init(&u->work, &clock);
+	pthread_attr_init(&small);
+	pthread_attr_setstacksize(&small, 128 << 10);
+	u->running = !pthread_create(&u->thread, &small, work, u);
+	return u->running;
+}

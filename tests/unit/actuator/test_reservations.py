@@ -1,0 +1,308 @@
+"""From the trigger to the end of the burst."""
+
+import time
+
+import pytest
+
+from gpsched.adaptive.actuator import GpuPlan, Mechanism, Reason, Trigger
+from gpsched.adaptive.probes.events import Call, Kind
+from tests.unit.actuator.rig import SWITCH, now_ns, until
+
+
+def burst(rig):
+    rig.trigger()
+    rig.launch()
+    rig.sync()
+
+
+def test_a_burst_keeps_best_effort_off_the_gpu_from_trigger_to_sync(rig):
+    rig.publish(rig.plan())
+    rig.trigger()
+    until(lambda: rig.is_disabled(rig.be[0]))
+    rig.launch()
+    assert rig.is_disabled(rig.be[0])
+    rig.sync()
+    record = rig.record()
+    assert rig.controls() == [(rig.be[0], "switch", True), (rig.be[0], "switch", False)]
+    assert record.reason is Reason.SYNC
+    assert record.trigger_ns <= record.begin_ns <= record.ready_ns <= record.end_ns <= record.undone_ns
+    assert record.trigger_ns < record.launch_ns
+    assert (record.pid, record.controls, record.failures) == (rig.lc, 2, 0)
+
+
+def test_all_channels_go_in_one_control(rig):
+    rig.publish(rig.plan())
+    burst(rig)
+    rig.record()
+    entry = rig.rm.entries[0]
+    assert (entry.command, entry.size, entry.count, entry.object) == (SWITCH, 536, 8, 0x5C000002)
+
+
+def test_more_than_64_channels_are_switched_in_batches(rig):
+    big = rig.member(rig.be[0], group=rig.group(rig.be[0], channels=100))
+    rig.publish(rig.plan(), members=[rig.member(rig.lc), big])
+    rig.trigger()
+    until(lambda: rig.rm.number == 2)
+    assert sorted(entry.count for entry in rig.rm.entries[:2]) == [36, 64]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "expected"),
+    [
+        (Mechanism.DISABLE_SCHEDULING, ["switch"]),
+        (Mechanism.DISABLE_SCHEDULING | Mechanism.PREEMPT, ["switch", "preempt"]),
+        (Mechanism.DISABLE_SCHEDULING | Mechanism.RESTART, ["switch", "restart"]),
+        (Mechanism.RESTART, ["restart"]),
+        (Mechanism.PREEMPT, ["preempt"]),
+    ],
+)
+def test_variants(rig, mechanism, expected):
+    rig.publish(rig.plan(mechanism))
+    rig.trigger()
+    until(lambda: len(rig.controls()) == len(expected))
+    assert [name for _, name, _ in rig.controls()] == expected
+    assert rig.rm.entries[0].only_scheduling == ("switch" in expected)
+    rig.launch()
+    rig.sync()
+    assert rig.record().ready_ns
+    assert not rig.is_disabled(rig.be[0])
+
+
+def test_restart_goes_through_the_latency_critical_process_own_channel(rig):
+    rig.publish(rig.plan(Mechanism.RESTART))
+    rig.trigger()
+    until(rig.controls)
+    assert (rig.controls()[0][0], rig.rm.entries[0].object) == (rig.lc, 0x5C000010)
+
+
+def test_no_mechanism_observes_only(rig):
+    rig.publish(rig.plan(Mechanism.NONE))
+    burst(rig)
+    until(lambda: rig.actuator.counters().triggers == 1)
+    assert rig.controls() == []
+
+
+def test_the_offset_is_waited_for(rig):
+    rig.publish(rig.plan(offset_us=30_000))
+    begin = now_ns()
+    rig.trigger(time_ns=begin)
+    until(lambda: rig.is_disabled(rig.be[0]))
+    assert rig.rm.entries[0].begin_ns - begin >= 30_000_000
+
+
+def test_a_launch_before_the_offset_gives_the_reservation_up(rig):
+    rig.publish(rig.plan(offset_us=500_000))
+    burst(rig)
+    assert rig.record().reason is Reason.MISSED
+    assert rig.controls() == []
+
+
+def test_a_launch_before_the_offset_may_start_it(rig):
+    rig.publish(rig.plan(Mechanism.DISABLE | Mechanism.START_ON_LAUNCH, offset_us=500_000))
+    rig.trigger()
+    rig.launch()
+    until(lambda: rig.is_disabled(rig.be[0]))
+    rig.sync()
+    assert rig.record().reason is Reason.SYNC
+
+
+def test_the_first_launch_itself_can_be_the_trigger(rig):
+    rig.publish(rig.plan(trigger=Trigger(kind=Kind.CUDA_ENTER, call=Call.LAUNCH)))
+    rig.launch()
+    until(lambda: rig.is_disabled(rig.be[0]))
+    rig.launch()
+    rig.sync()
+    record = rig.record()
+    assert (record.reason, record.merged) == (Reason.SYNC, 1)
+    assert record.launch_ns == record.trigger_ns
+
+
+def test_a_false_trigger_is_given_up(rig):
+    rig.publish(rig.plan(launch_within_us=20_000))
+    rig.trigger()
+    record = rig.record()
+    assert record.reason is Reason.NO_LAUNCH
+    assert record.launch_ns == 0
+    assert not rig.is_disabled(rig.be[0])
+
+
+def test_a_burst_without_end_is_cut_at_the_limit(rig):
+    rig.publish(rig.plan(limit_us=30_000))
+    rig.trigger()
+    rig.launch()
+    record = rig.record()
+    assert record.reason is Reason.LIMIT
+    assert record.end_ns - record.begin_ns >= 29_000_000
+    assert not rig.is_disabled(rig.be[0])
+
+
+def test_work_within_the_quiet_time_belongs_to_the_burst(rig):
+    rig.publish(rig.plan(quiet_us=60_000))
+    rig.trigger()
+    for _ in range(3):
+        rig.launch()
+        rig.sync()
+        time.sleep(0.005)
+    assert rig.is_disabled(rig.be[0])
+    record = rig.record()
+    assert record.reason is Reason.QUIET
+    assert len(rig.controls()) == 2
+
+
+def test_without_synchronisation_the_quiet_time_ends_the_burst(rig):
+    rig.publish(rig.plan(quiet_us=20_000, end_calls=frozenset()))
+    rig.trigger()
+    rig.launch()
+    assert rig.record().reason is Reason.QUIET
+
+
+def test_a_sync_before_the_launch_does_not_end_anything(rig):
+    rig.publish(rig.plan())
+    rig.trigger()
+    rig.sync()
+    until(lambda: rig.is_disabled(rig.be[0]))
+    rig.launch()
+    rig.sync()
+    assert rig.record().reason is Reason.SYNC
+
+
+def test_an_asynchronous_copy_back_does_not_end_the_burst(rig):
+    rig.publish(rig.plan())
+    rig.trigger()
+    rig.launch()
+    rig.event(Kind.CUDA_RETURN, Call.COPY_D2H, is_async=True)
+    until(lambda: rig.is_disabled(rig.be[0]))
+    assert rig.actuator.records() == []
+    rig.event(Kind.CUDA_RETURN, Call.COPY_D2H)
+    assert rig.record().reason is Reason.SYNC
+
+
+def test_the_last_of_several_threads_in_a_sync_ends_the_burst(rig):
+    rig.publish(rig.plan())
+    rig.trigger()
+    rig.launch()
+    rig.event(Kind.CUDA_ENTER, Call.STREAM_SYNC, tid=1001)
+    rig.event(Kind.CUDA_ENTER, Call.STREAM_SYNC, tid=1002)
+    rig.event(Kind.CUDA_RETURN, Call.STREAM_SYNC, tid=1001)
+    until(lambda: rig.is_disabled(rig.be[0]))
+    assert rig.actuator.records() == []
+    rig.event(Kind.CUDA_RETURN, Call.STREAM_SYNC, tid=1002)
+    assert rig.record().reason is Reason.SYNC
+
+
+def test_a_polling_loop_ends_the_burst_with_the_query_that_finds_it_done(rig):
+    rig.publish(rig.plan(end_calls=frozenset({Call.EVENT_QUERY})))
+    rig.trigger()
+    rig.launch()
+    rig.event(Kind.CUDA_RETURN, Call.EVENT_QUERY)
+    assert rig.record().reason is Reason.SYNC
+
+
+def test_a_request_that_arrives_during_a_burst_keeps_the_reservation(rig):
+    rig.publish(rig.plan())
+    rig.trigger()
+    rig.launch()
+    rig.trigger()
+    rig.sync()
+    until(lambda: rig.is_disabled(rig.be[0]))
+    assert rig.actuator.records() == []
+    rig.launch()
+    rig.sync()
+    record = rig.record()
+    assert (record.reason, record.merged) == (Reason.SYNC, 1)
+    assert len(rig.controls()) == 2
+
+
+@pytest.mark.parametrize(
+    ("trigger", "event", "matches"),
+    [
+        (Trigger(Kind.CUDA_ENTER), {}, True),
+        (Trigger(Kind.CUDA_RETURN), {}, False),
+        (Trigger(call=Call.COPY_D2H), {}, False),
+        (Trigger(tid=77), {"tid": 77}, True),
+        (Trigger(tid=77), {"tid": 78}, False),
+        (Trigger(handle=0xAB), {"handle": 0xAB}, True),
+        (Trigger(handle=0xAB), {"handle": 0x1AB}, False),
+        (Trigger(handle=0), {"handle": 1}, False),
+        (Trigger(size=(100, 200)), {"size": 100}, True),
+        (Trigger(size=(100, 200)), {"size": 201}, False),
+    ],
+)
+def test_triggers_match_by_context(rig, trigger, event, matches):
+    rig.publish(rig.plan(trigger=trigger))
+    rig.trigger(**event)
+    until(lambda: rig.actuator.counters().events == 1)
+    assert rig.actuator.counters().triggers == matches
+
+
+def test_events_of_other_processes_mean_nothing(rig):
+    rig.publish(rig.plan())
+    rig.trigger(pid=rig.be[0])
+    until(lambda: rig.actuator.counters().events == 1)
+    assert rig.actuator.counters().triggers == 0
+
+
+def test_a_predicted_arrival_is_reserved_ahead(rig):
+    rig.publish(rig.plan())
+    ahead = now_ns() + 40_000_000
+    rig.trigger(time_ns=ahead)
+    until(lambda: rig.is_disabled(rig.be[0]))
+    assert rig.rm.entries[0].begin_ns >= ahead
+
+
+@pytest.mark.parametrize("offset_s", [-5, 3600], ids=["long ago", "far ahead"])
+def test_an_event_from_another_time_is_ignored(rig, offset_s):
+    rig.publish(rig.plan())
+    rig.trigger(time_ns=now_ns() + offset_s * 10**9)
+    until(lambda: rig.actuator.counters().throttled == 1)
+    assert rig.controls() == []
+
+
+def test_a_trigger_storm_is_bounded_and_counted(rig):
+    rig.publish(rig.plan(max_per_second=10))
+    for _ in range(500):
+        burst(rig)
+    until(lambda: rig.actuator.counters().events == 2500)
+    counters = rig.actuator.counters()
+    assert counters.triggers == 500
+    assert 10 <= counters.reservations <= 30
+    assert counters.throttled >= 400
+    until(lambda: not rig.is_disabled(rig.be[0]) and rig.actuator.counters().disabled == 0)
+
+
+def test_reserved_time_is_bounded_for_the_floor_of_best_effort(rig):
+    rig.publish(rig.plan(limit_us=900_000), gpus=(GpuPlan(max_reserved=0.05),))
+    rig.trigger()
+    rig.launch()
+    record = rig.record()
+    assert record.reason is Reason.BUDGET
+    assert 45_000_000 <= record.end_ns - record.begin_ns
+    rig.trigger()
+    until(lambda: rig.actuator.counters().throttled == 1)
+    assert not rig.is_disabled(rig.be[0])
+
+
+def test_two_latency_critical_processes_share_the_reservation(make_rig):
+    rig = make_rig(best_effort=2)
+    other = rig.be.pop()
+    first, second = rig.plan(), rig.plan()
+    second = type(second)(other, second.triggers, second.mechanism, second.limit_us)
+    rig.publish(
+        first,
+        second,
+        members=[rig.member(rig.lc), rig.member(rig.be[0])]
+        + [type(rig.member(rig.lc))(other, rig.group(other), rig.member(rig.lc).role)],
+    )
+    burst_of = {"pid": other}
+    rig.trigger()
+    until(lambda: rig.is_disabled(rig.be[0]))
+    rig.trigger(**burst_of)
+    rig.launch()
+    rig.sync()
+    assert rig.record().pid == rig.lc
+    assert rig.is_disabled(rig.be[0])
+    rig.launch(**burst_of)
+    rig.sync(**burst_of)
+    assert rig.record().pid == other
+    until(lambda: not rig.is_disabled(rig.be[0]))
+    assert len(rig.controls()) == 2
