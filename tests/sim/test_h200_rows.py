@@ -1,6 +1,7 @@
 """Every row of the H200 measurements that the engine models, in virtual time, with its tolerance.
 
-The measured figures are those of docs/simgpu.md (one H200, driver 580.159.04). LC: 100 requests/s; BE: kernels of 0.4 ms.
+The measured figures are those of docs/simgpu.md (one H200, driver 580.159.04).
+LC: 100 requests/s; BE: kernels of 0.4 ms.
 """
 
 from collections.abc import Callable
@@ -186,7 +187,7 @@ def test_a_single_hold_until_the_end_waits_out_the_slice() -> None:
     world.close()
 
 
-# Means of the row 500 were measured out of line with its neighbours (1644, above a fair share's worst case): rates only.
+# The mean of the row 500 was measured out of line with its neighbours (1644, like 1000): rates only.
 @pytest.mark.parametrize(
     ("be_slice", "rate", "mean"),
     [(2048, 1128, 2788), (1000, 1018, 1786), (500, 847, None), (200, 540, 923), (50, 90, 778)],

@@ -1,6 +1,6 @@
 """The engine of the embedded GPU in pure virtual time, with scripted processes: no clock, no root, deterministic.
 
-``World`` owns the engine and a calendar; ``Be`` keeps the GPU full; ``Lc`` is the request loop whose latencies were measured.
+``World`` owns the engine and a calendar; ``Be`` keeps the GPU full; ``Lc`` is the request loop that was measured.
 Times are µs unless the name says ns.
 """
 
@@ -185,7 +185,7 @@ class Be(Process):
 
 
 class Lc(Process):
-    """The measured request loop: preparation, copy in, 20 kernels, copy out, synchronisation; a request every ``period``."""
+    """The measured request loop: preparation, copy in, 20 kernels, copy out, synchronisation; every ``period``."""
 
     CALL, WAKE, KERNELS, KERNEL_NS, BYTES, FLAG = 4.0, 9.0, 20, 6000, 270336, 4096
 
@@ -248,7 +248,7 @@ class Lc(Process):
 
 
 class Reservation:
-    """At the hint ``on`` controls follow each other, after the burst ``off``: each starts when the one before answered."""
+    """``on`` controls at the hint, ``off`` after the burst: each starts when the one before answered."""
 
     def __init__(self, world: World, lc: Lc, on: list[tuple[int, list[int]]], off: list[tuple[int, list[int]]]) -> None:
         self.world, self.on, self.off = world, on, off

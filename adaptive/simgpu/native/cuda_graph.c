@@ -92,8 +92,10 @@ static CUresult launch(CUgraphExec graph, CUstream handle, bool per_thread)
 	CUresult result = resolve_stream(handle, per_thread, &stream);
 	if (!result)
 		result = stream_push(stream, graph->nodes, graph->count);
+	uint32_t id = result ? 0 : stream->id;
+	uint64_t seq = result ? 0 : stream->submitted;
 	pthread_mutex_unlock(&sim_lock);
-	return result;
+	return result ? result : stream_limit(id, seq);
 }
 
 STREAM_CALL(cuStreamBeginCapture, _ptsz, (CUstream stream), begin(stream, per_thread))

@@ -119,6 +119,7 @@ CUresult stream_push(struct stream *stream, const struct operation *operations, 
 CUresult stream_enqueue(CUstream handle, bool per_thread, const struct operation *operation, bool wait);
 void streams_forget(void);
 bool stream_done(uint32_t id, uint64_t seq);
+CUresult stream_limit(uint32_t id, uint64_t seq);
 CUresult stream_wait(uint32_t id, uint64_t seq);
 CUresult context_wait(struct context *context);
 

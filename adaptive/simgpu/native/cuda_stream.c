@@ -171,6 +171,12 @@ CUresult stream_push(struct stream *stream, const struct operation *operations, 
 	return CUDA_SUCCESS;
 }
 
+/* A launch blocks while too much is in flight. */
+CUresult stream_limit(uint32_t id, uint64_t seq)
+{
+	return stream_wait(id, seq - QUEUE_LIMIT);
+}
+
 /* Adds one operation by handle; with `wait`, returns when it is complete and memory shows it. */
 CUresult stream_enqueue(CUstream handle, bool per_thread, const struct operation *operation, bool wait)
 {
@@ -188,7 +194,7 @@ CUresult stream_enqueue(CUstream handle, bool per_thread, const struct operation
 	if (result)
 		return result;
 	if (!wait)
-		return stream_wait(id, seq - QUEUE_LIMIT);
+		return stream_limit(id, seq);
 	result = stream_wait(id, seq);
 	effects_apply();
 	return result;

@@ -15,6 +15,8 @@
 
 #define ENGINE_NEVER UINT64_MAX
 #define ENGINE_DEFAULT_TIMESLICE_US 2048
+#define ENGINE_MAX_GROUPS 256
+#define ENGINE_MAX_STREAMS 4096
 
 /* Constants of the model, all in ns unless said; engine_new(NULL) uses the H200's. */
 struct engine_model {

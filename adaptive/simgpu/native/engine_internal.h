@@ -6,9 +6,9 @@
 #include "engine.h"
 
 #define MAX_GPUS 8
-#define MAX_GROUPS 256
+#define MAX_GROUPS ENGINE_MAX_GROUPS
 #define MAX_CHANNELS 2048
-#define MAX_STREAMS 4096
+#define MAX_STREAMS ENGINE_MAX_STREAMS
 #define NONE (-1)
 
 struct op {

@@ -8,6 +8,7 @@
 #define CAP_SYS_NICE 23
 #define MAX_PARAMS 2048
 #define MAX_DISABLE 64
+#define LONGEST_SLICE_US 4294967295u
 #define UNIQUE_ID_CHANNELS 128 /* NV2080_CTRL_CMD_FIFO_MAX_CHANNELS_PER_TSG */
 
 enum {
@@ -82,7 +83,7 @@ static uint32_t do_set_timeslice(const struct call *c)
 	uint64_t us;
 
 	memcpy(&us, c->params, sizeof(us));
-	return start(c, CTL_SET_TIMESLICE, us);
+	return us > LONGEST_SLICE_US ? NV_ERR_INVALID_ARGUMENT : start(c, CTL_SET_TIMESLICE, us);
 }
 
 static uint32_t do_get_timeslice(const struct call *c)

@@ -16,7 +16,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define BATCH 64 /* packets taken in one round */
+#define LONGEST (1ull << 38) /* ns of a kernel, bytes of a copy */
+#define BATCH 64	     /* packets taken in one round */
 
 struct packet {
 	struct session *session;
@@ -141,6 +142,8 @@ static void submit(struct session *session, const struct sim_message *m)
 
 		if (op.kind == OP_WAIT)
 			translate_wait(session, &op);
+		if ((op.kind == OP_KERNEL || op.kind == OP_COPY) && op.arg > LONGEST)
+			op.arg = LONGEST;
 		s->submitted++;
 		if (s->engine_stream >= 0)
 			engine_submit(engine, s->engine_stream, op.kind <= OP_MARK ? op.kind : OP_MARK, op.arg,

@@ -26,7 +26,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ENGINE_STREAMS 4096
 #define HOLD_POLL_NS 10000    /* virtual: how often the flag of a running hold kernel is read */
 #define HOLD_POLL_FLOOR 30000 /* real ns: never more often than this */
 
@@ -164,7 +163,7 @@ static bool setup(struct server *server)
 	struct engine_callbacks callbacks = {server, session_done, session_released, session_stream_gone};
 
 	server->engine = engine_new(server->gpus, NULL, &callbacks);
-	server->owners = calloc(ENGINE_STREAMS, sizeof(*server->owners));
+	server->owners = calloc(ENGINE_MAX_STREAMS, sizeof(*server->owners));
 	server->rm = server->engine ? rm_new(server->engine, server->gpus) : NULL;
 	server->epoll = epoll_create1(EPOLL_CLOEXEC);
 	server->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);

@@ -23,7 +23,7 @@ static void print_launches(FILE *out, const struct session *s)
 static void print_session(FILE *out, const struct session *s)
 {
 	struct engine_stats sum = {0};
-	bool seen[4096] = {false};
+	bool seen[ENGINE_MAX_GROUPS] = {false};
 
 	for (int i = 0; i < SIM_STREAMS; i++) {
 		struct engine_stats one;
