@@ -40,12 +40,15 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, write the JSON, print the table."""
+    import signal
+
     import msgspec
     from rich.console import Console
 
     from gpsched.bench.demo import DEFAULT_SECONDS, Comparison, run_demo
 
     _check_writable(args.json)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwind: end the programs, restore every setting
     with _progress(Console(stderr=True)) as progress:
         comparison = Comparison(seconds=args.seconds or DEFAULT_SECONDS)
         result = run_demo(args.device, comparison, progress=progress)
