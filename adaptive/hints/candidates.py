@@ -2,6 +2,8 @@
 
 from collections import deque
 
+from msgspec.structs import replace
+
 from gpsched.adaptive.hints.leads import NEVER, LeadWindow
 from gpsched.adaptive.hints.observations import UNKNOWN, Matcher, WakeKind
 
@@ -9,14 +11,26 @@ from gpsched.adaptive.hints.observations import UNKNOWN, Matcher, WakeKind
 Key = tuple[int, int, int, int]  # kind, tid, descriptor, size
 
 
-class Candidate:
-    """One matcher and the leads of its occurrences."""
+_NEVER_BUSY = {WakeKind.CLOCK, WakeKind.BURST_END, WakeKind.COPY_H2D}
 
-    __slots__ = ("matcher", "window")
+
+class Candidate:
+    """One matcher, the leads of all its occurrences, and of those that came first while the process was idle."""
+
+    __slots__ = ("first", "idle", "matcher", "window")
 
     def __init__(self, matcher: Matcher) -> None:
         self.matcher = matcher
         self.window = LeadWindow()
+        self.idle = LeadWindow()
+        self.first = 0  # number of the burst before which an idle occurrence was recorded last
+
+    def windows(self) -> list[tuple[Matcher, LeadWindow]]:
+        """Return what can be judged: all occurrences, and the idle ones where these are not nearly all."""
+        found = [(self.matcher, self.window)]
+        if self.matcher.kind not in _NEVER_BUSY:
+            found.append((replace(self.matcher, idle=True), self.idle))
+        return found
 
 
 class Group:
@@ -44,17 +58,27 @@ class CandidateTable:
         self.burst = 0  # number of the newest burst; 0 before the first
         self._groups: dict[Key, Group] = {}
         self._candidates: dict[Matcher, Candidate] = {}
-        self._pending: dict[int, deque[tuple[float, Group]]] = {}
+        self._pending: dict[int, deque[tuple[float, Group, bool]]] = {}
+        self.gaps = deque((0.0,), maxlen=LeadWindow.SIZE)  # before each burst, since the end of the one before
 
     def __len__(self) -> int:
         return len(self._candidates)
 
-    def candidates(self) -> list[Candidate]:
-        """Return them all."""
-        return list(self._candidates.values())
+    def windows(self, wanted: set[Matcher] | None = None) -> list[tuple[Matcher, LeadWindow]]:
+        """Return all that can be judged, or what is wanted of it."""
+        found = [item for candidate in self._candidates.values() for item in candidate.windows()]
+        return found if wanted is None else [item for item in found if item[0] in wanted]
 
-    def occur(self, time_us: float, kind: WakeKind, tid: int, descriptor: int, size: int) -> Group:
-        """Record an occurrence; the hot path."""
+    def occur(
+        self,
+        time_us: float,
+        kind: WakeKind,
+        tid: int = UNKNOWN,
+        descriptor: int = UNKNOWN,
+        size: int = UNKNOWN,
+        busy: bool = False,
+    ) -> Group:
+        """Record an occurrence, ``busy`` during a burst; the hot path."""
         key = (kind, tid, descriptor, size)
         group = self._groups.get(key) or self._add_group(key)
         group.used = self.burst
@@ -62,19 +86,20 @@ class CandidateTable:
         if pending is None:
             pending = self._pending[kind] = deque()
         if pending and (len(pending) >= self.PENDING or pending[0][0] < time_us - self.HORIZON_US):
-            self._never(pending.popleft()[1])
-        pending.append((time_us, group))
+            _, old, was_busy = pending.popleft()
+            if self.burst:  # before: a program that has yet to launch loads its model, which teaches nothing
+                _record(old, NEVER, self.burst, was_busy)
+        pending.append((time_us, group, busy))
         return group
 
-    def claim(self, time_us: float) -> None:
-        """A burst begins: all that waits has announced it, or has been waiting for too long."""
+    def claim(self, time_us: float, gap_us: float) -> None:
+        """A burst begins, ``gap_us`` after the last: what waits has announced it, or has been waiting for too long."""
         self.burst += 1
-        burst, oldest = self.burst, time_us - self.HORIZON_US
+        self.gaps.append(gap_us)
+        oldest = time_us - self.HORIZON_US
         for pending in self._pending.values():
-            for occurred, group in pending:
-                lead = time_us - occurred if occurred >= oldest else NEVER
-                for candidate in group.candidates:
-                    candidate.window.add(lead, burst)
+            for occurred, group, busy in pending:
+                _record(group, time_us - occurred if occurred >= oldest else NEVER, self.burst, busy)
             pending.clear()
 
     def drop_pending(self) -> None:
@@ -86,11 +111,7 @@ class CandidateTable:
         """Keep only the newest ``keep`` occurrences of every candidate."""
         for candidate in self._candidates.values():
             candidate.window.truncate(keep)
-
-    def _never(self, group: Group) -> None:
-        if self.burst:  # a program that has yet to launch reads its model from somewhere: that teaches nothing
-            for candidate in group.candidates:
-                candidate.window.add(NEVER, self.burst)
+            candidate.idle.truncate(keep)
 
     def _add_group(self, key: Key) -> Group:
         if len(self._groups) >= self.GROUPS:
@@ -128,16 +149,29 @@ class CandidateTable:
         }
 
 
+def _record(group: Group, lead: float, burst: int, busy: bool) -> None:
+    for candidate in group.candidates:
+        candidate.window.add(lead, burst)
+        if not busy and candidate.first != burst:
+            candidate.first = burst
+            candidate.idle.add(lead, burst)
+
+
 def _matchers(key: Key) -> list[Matcher]:
-    """All generalisations of a context that are worth counting, the most general first."""
+    """All generalisations of a context that are worth counting, the most general first.
+
+    Sizes vary a little: ranges of two buckets that overlap hold any that stay within a factor of two.
+    """
     kind = WakeKind(key[0])
-    tid, descriptor, size = (None if value == UNKNOWN else value for value in key[1:])
-    wanted = [
-        (None, None, None),
-        (None, None, size),
-        (tid, None, None),
-        (None, descriptor, None),
-        (tid, None, size),
-        (None, descriptor, size),
-    ]
-    return [Matcher(kind, *fields) for fields in dict.fromkeys(wanted)]
+    tid, descriptor, size = key[1:]
+    matchers = [Matcher(kind)]
+    if size != UNKNOWN:
+        even = size & ~1
+        odd = ((size + 1) & ~1) - 1
+        ranges = [(even, even + 1), (max(odd, 0), odd + 1), (size, size)]
+        matchers += [Matcher(kind, sizes=sizes) for sizes in dict.fromkeys(ranges)]
+    if tid != UNKNOWN:
+        matchers.append(Matcher(kind, tid=tid))
+    if descriptor != UNKNOWN:
+        matchers.append(Matcher(kind, descriptor=descriptor))
+    return matchers

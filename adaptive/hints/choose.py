@@ -5,11 +5,10 @@ Among those, triggers are added as long as they announce bursts that the ones be
 by its payload's size, another by its connection.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from gpsched.adaptive.hints.candidates import Candidate
 from gpsched.adaptive.hints.costs import Costs
-from gpsched.adaptive.hints.leads import Evaluation, evaluate, score
+from gpsched.adaptive.hints.leads import Bursts, Evaluation, LeadWindow, evaluate, score
 from gpsched.adaptive.hints.model import Trigger
 from gpsched.adaptive.hints.observations import Matcher, WakeKind
 
@@ -20,19 +19,21 @@ _FALSE_SHARE = 0.01
 _FALSE_SHARE_CLOCK = 0.1  # a skipped period costs its bounded waste, which the budget limits
 _ONE_FORGIVEN = 24  # occurrences that excuse one false one
 _LEAST_GAIN = 0.02  # of the switch time, averaged over all bursts
-_GENERAL_BONUS = 0.03  # per condition spared: a general matcher survives more changes of the program
+_SOURCE_RECALL = 0.2
+_YOUNG = 0.97  # of the shortest usual lead
+_GENERAL_BONUS = 0.01  # per condition spared: a general matcher survives more changes of the program
 
 Rated = tuple[Matcher, Evaluation]
 
 
-def rate(candidates: Sequence[Candidate], burst: int, interval_us: float, costs: Costs) -> list[Rated]:
-    """Evaluate the candidates that occurred often enough; ``burst`` is the newest burst's number."""
+def rate(windows: Iterable[tuple[Matcher, LeadWindow]], last: Bursts, costs: Costs) -> list[Rated]:
+    """Evaluate the windows that hold enough occurrences."""
     rated: list[Rated] = []
-    for candidate in candidates:
-        if len(candidate.window) >= MINIMUM and candidate.window.last_burst > burst - candidate.window.SIZE:
-            found = evaluate(candidate.window, burst, interval_us, costs)
+    for matcher, window in windows:
+        if len(window) >= MINIMUM and window.last_burst > last.newest - len(last.gaps_us):
+            found = evaluate(window, last, costs)
             if found:
-                rated.append((candidate.matcher, found))
+                rated.append((matcher, found))
     return rated
 
 
@@ -41,14 +42,32 @@ def select(rated: Sequence[Rated], costs: Costs) -> list[Rated]:
     left = [item for item in rated if objection(*item, costs) is None]
     chosen: list[Rated] = []
     covered: set[int] = set()
+    budget = costs.waste_budget
     while left and len(chosen) < MOST:
         best = max(left, key=lambda item: _gain(item, covered, costs))
         if _gain(best, covered, costs) < _LEAST_GAIN * costs.switch_us:
             break
-        chosen.append(best)
-        covered |= best[1].covered
         left.remove(best)
+        if best[1].waste_share <= budget:
+            chosen.append(best)
+            covered |= best[1].covered
+            budget -= best[1].waste_share
     return chosen
+
+
+def source(rated: Sequence[Rated]) -> Trigger | None:
+    """Return the wakes that queue requests: the earliest that announce bursts of an idle process reliably."""
+    found = [
+        (matcher, evaluation)
+        for matcher, evaluation in rated
+        if matcher.idle
+        and not _is_false(matcher, evaluation)
+        and evaluation.announced >= MINIMUM
+        and evaluation.recall >= _SOURCE_RECALL
+        and evaluation.longest_us <= 2 * evaluation.shortest_us
+    ]
+    best = max(found, key=lambda item: (item[1].shortest_us, -item[0].conditions), default=None)
+    return trigger(*best) if best else None
 
 
 def total_gain(chosen: Sequence[Rated], costs: Costs) -> float:
@@ -74,11 +93,9 @@ def expected(chosen: Sequence[Rated]) -> tuple[float, float]:
 
 def objection(matcher: Matcher, found: Evaluation, costs: Costs) -> str | None:
     """Say why a candidate cannot be used on its own; None when it can."""
-    share = _FALSE_SHARE_CLOCK if matcher.kind == WakeKind.CLOCK else _FALSE_SHARE
-    allowed = max(share * found.samples, 1.0 if found.samples >= _ONE_FORGIVEN else 0.0)
-    if found.samples < MINIMUM:
-        return f"too few occurrences: {found.samples} of {MINIMUM}"
-    if found.false > allowed:
+    if found.announced < MINIMUM:
+        return f"too few: announced {found.announced} bursts of the {MINIMUM} that it takes to be believed"
+    if _is_false(matcher, found):
         return f"{found.false} of {found.samples} occurrences were followed by no burst in {found.limit_us:.0f} µs"
     if found.waste_share > costs.waste_budget:
         return f"leads too spread: would idle {found.waste_share:.1%} of the GPU, budget {costs.waste_budget:.1%}"
@@ -97,7 +114,7 @@ def trigger(matcher: Matcher, found: Evaluation) -> Trigger:
         precision=found.precision,
         recall=found.recall,
         lead_us=found.leads_us,
-        young_us=round(0.5 * found.leads_us["p1"], 1),
+        young_us=round(_YOUNG * found.shortest_us, 1),
     )
 
 
@@ -118,6 +135,11 @@ def explain_fallback(rated: Sequence[Rated], costs: Costs) -> str:
     matcher, found = max(rated, key=lambda item: (item[1].recall * item[1].precision, -item[0].conditions))
     why = objection(matcher, found, costs) or "it would gain next to nothing"
     return f"best candidate {matcher}: {why}; the GPU is taken at the first launch"
+
+
+def _is_false(matcher: Matcher, found: Evaluation) -> bool:
+    share = _FALSE_SHARE_CLOCK if matcher.kind == WakeKind.CLOCK else _FALSE_SHARE
+    return found.false > max(share * found.samples, 1.0 if found.samples >= _ONE_FORGIVEN else 0.0)
 
 
 def _new_share(found: Evaluation, covered: set[int]) -> float:

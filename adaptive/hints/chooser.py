@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from gpsched.adaptive.hints import choose
 from gpsched.adaptive.hints.announced import Announcements
 from gpsched.adaptive.hints.bursts import Burst, BurstSegmenter
-from gpsched.adaptive.hints.candidates import Candidate, CandidateTable
+from gpsched.adaptive.hints.candidates import CandidateTable
 from gpsched.adaptive.hints.clock import Clock
 from gpsched.adaptive.hints.costs import Costs
-from gpsched.adaptive.hints.leads import Evaluation
+from gpsched.adaptive.hints.leads import Bursts, Evaluation
 from gpsched.adaptive.hints.model import Choice, State, Trigger
 from gpsched.adaptive.hints.observations import Matcher, WakeKind
 from gpsched.adaptive.hints.reservations import Reservations
@@ -21,10 +21,12 @@ class Chooser:
     """Chooses every few bursts while learning, refines what is chosen now and then, and looks for better rarely."""
 
     _LEARNING = 4  # bursts between choices until sure
+    _YOUTH = 64  # bursts within which every choice looks at all candidates
     _REFINE = 16  # between looks at the chosen triggers alone
     _RENEW = 16  # refinements between looks at all candidates
     _KEEP = 4  # occurrences that survive a drift
     _SHORTEST_US, _LONGEST_US = 10_000.0, 1_000_000.0  # of a burst's limit
+    _SERVED = 0.97  # share of bursts reserved in time from which on nothing better is looked for at every refinement
     _BETTER = 1.05  # what a new set must gain over the present one to replace it
 
     def __init__(
@@ -45,6 +47,7 @@ class Chooser:
         self._lengths: deque[float] = deque(maxlen=128)
         self._wait = self._LEARNING
         self._refined = 0
+        self._source: Trigger | None = None
 
     # ---- what happened
 
@@ -100,7 +103,7 @@ class Chooser:
             self._wait = self._REFINE
             why = "the program gives explicit hints, which outrank what was learned"
             return self._set(Choice("explicit", (self.announced.trigger(self.costs),), why=why))
-        sure = self.choice.state == "sure"
+        sure = self.choice.state == "sure" and self.table.burst > self._YOUTH
         self._wait = self._REFINE if sure else self._LEARNING
         self._refined += 1
         if sure and self._refined < self._RENEW and (kept := self._refine()):
@@ -108,27 +111,31 @@ class Chooser:
         self._refined = 0
         return self._renew()
 
-    def rate(self, candidates: list[Candidate], costs: Costs) -> list[choose.Rated]:
-        """Evaluate candidates, first forgetting what drifted."""
-        for candidate in candidates:
-            candidate.window.follow_drift()
-        return choose.rate(candidates, self.table.burst, self.interval_us, costs)
+    def rate(self, costs: Costs, wanted: set[Matcher] | None = None) -> list[choose.Rated]:
+        """Evaluate all candidates, or the wanted ones."""
+        last = Bursts(self.table.burst, np.fromiter(self.table.gaps, float), self.interval_us)
+        return choose.rate(self.table.windows(wanted), last, costs)
 
     def expected(self, costs: Costs) -> tuple[float, float]:
         """Return hidden µs per burst and wasted share of GPU time of the best choice at ``costs``."""
-        return choose.expected(choose.select(self.rate(self.table.candidates(), costs), costs))
+        return choose.expected(choose.select(self.rate(costs), costs))
 
     def _refine(self) -> list[choose.Rated]:
-        """Evaluate the chosen triggers anew; empty when one of them no longer qualifies."""
-        wanted = {trigger.matcher for trigger in self.choice.triggers}
-        rated = self.rate([c for c in self.table.candidates() if c.matcher in wanted], self.costs)
-        by_matcher = dict(rated)
+        """Evaluate the chosen triggers anew; empty when they no longer serve nearly all bursts well."""
+        wanted = _matchers(self.choice)
+        rated = self.rate(self.costs, wanted)
         if len(rated) < len(wanted) or any(choose.objection(*item, self.costs) for item in rated):
             return []
-        return [(trigger.matcher, by_matcher[trigger.matcher]) for trigger in self.choice.triggers]
+        served = sum(found.recall * found.in_time for _, found in rated)
+        by_matcher = dict(rated)
+        order = [trigger.matcher for trigger in self.choice.triggers]
+        return [(matcher, by_matcher[matcher]) for matcher in order] if served >= self._SERVED else []
 
     def _renew(self) -> bool:
-        rated = self.rate(self.table.candidates(), self.costs)
+        for _, window in self.table.windows():
+            window.follow_drift()
+        rated = self.rate(self.costs)
+        self._source = choose.source(rated)
         chosen = choose.select(rated, self.costs)
         present = {trigger.matcher for trigger in self.choice.triggers}
         kept = [item for item in rated if item[0] in present and choose.objection(*item, self.costs) is None]
@@ -159,6 +166,7 @@ class Chooser:
             choice,
             quiet_us=round(self.segmenter.between.us, 1),
             burst_limit_us=self._burst_limit(),
+            source=self._source,
             keep_companions=self.reservations.keep_companions,
             generation=self.choice.generation + 1,
         )
@@ -181,6 +189,8 @@ def _matchers(choice: Choice) -> set[Matcher]:
 
 def _differs(new: Choice, old: Choice) -> bool:
     if new.state != old.state or new.keep_companions != old.keep_companions or _matchers(new) != _matchers(old):
+        return True
+    if (new.source and new.source.matcher) != (old.source and old.source.matcher):
         return True
     pairs = [(new.quiet_us, old.quiet_us), (new.burst_limit_us, old.burst_limit_us)]
     before = {trigger.matcher: trigger for trigger in old.triggers}

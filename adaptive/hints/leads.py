@@ -20,6 +20,7 @@ class Evaluation(msgspec.Struct, frozen=True):
     ``offset_us``  from the trigger to the start of the reservation
     ``limit_us``   from the trigger until it is given up when no launch came
     ``margin_us``  least time before the launch that a reservation will begin, for the leads seen (1 % apart)
+    ``shortest_us`` P1 and ``longest_us`` P95 of the leads of each burst's first occurrence; ``announced`` such bursts
     ``covered``    numbers of the bursts that were announced
     ``in_time``    share of these that were reserved ``Costs.need_us`` (or all of a shorter lead) before the launch
     ``precision``  share of the occurrences that a burst followed within the limit; ``recall`` share of bursts announced
@@ -38,6 +39,9 @@ class Evaluation(msgspec.Struct, frozen=True):
     waste_share: float
     covered: frozenset[int]
     leads_us: dict[str, float]
+    shortest_us: float
+    longest_us: float
+    announced: int
 
 
 class LeadWindow:
@@ -97,21 +101,37 @@ def quantiles(leads: Floats) -> dict[str, float]:
     return {f"p{percent}": round(float(value), 1) for percent, value in zip(PERCENTILES, values, strict=True)}
 
 
-def evaluate(window: LeadWindow, burst: int, interval_us: float, costs: Costs) -> Evaluation | None:
-    """Find the best offset and limit for the window; ``burst`` is the number of the newest burst.
+class Bursts(msgspec.Struct, frozen=True):
+    """What is known of the last ``LeadWindow.SIZE`` bursts.
+
+    ``newest`` is the number of the last; ``gaps_us`` the time since the end of the burst before, of each, oldest first;
+    ``interval_us`` the mean time between bursts.
+    """
+
+    newest: int
+    gaps_us: Floats
+    interval_us: float
+
+    def gaps_of(self, numbers: npt.NDArray[np.int64]) -> Floats:
+        """Return the gaps before the bursts with these numbers."""
+        return self.gaps_us[numbers - self.newest - 1]
+
+
+def evaluate(window: LeadWindow, last: Bursts, costs: Costs) -> Evaluation | None:
+    """Find the best offset and limit for the window.
 
     The offset is the one that reserves the most bursts in time within the waste budget (or wastes least, where none
     keeps it). None when no burst followed the candidate.
     """
     leads, bursts = window.arrays()
-    recent = bursts > burst - window.SIZE
+    recent = bursts > last.newest - len(last.gaps_us)
     leads, bursts = leads[recent], bursts[recent]
     if not np.isfinite(leads).any():
         return None
-    seen = burst - int(bursts[0]) + 1
+    seen = last.newest - int(bursts[0]) + 1
     best: Evaluation | None = None
     for percent in (100.0, 98.0, 90.0):
-        found = _evaluate_limit(leads, bursts, _limit(leads, percent), seen, interval_us, costs)
+        found = _evaluate_limit(leads, bursts, _limit(leads, percent), seen, last, costs)
         if best is None or _rank(found, costs) > _rank(best, costs):
             best = found
         if best.waste_share <= costs.waste_budget and best.in_time >= _GOOD:
@@ -124,8 +144,8 @@ _GOOD = 0.99
 
 
 def score(evaluation: Evaluation) -> float:
-    """Return the µs per burst that the evaluation gains, less what its waste is worth."""
-    return evaluation.hidden_us - WASTE_WEIGHT * evaluation.waste_us
+    """Return the µs per burst that the evaluation gains, less what its waste and its late reservations are worth."""
+    return evaluation.hidden_us * evaluation.in_time - WASTE_WEIGHT * evaluation.waste_us
 
 
 def _rank(evaluation: Evaluation, costs: Costs) -> tuple[bool, float]:
@@ -139,17 +159,19 @@ def _limit(leads: Floats, percent: float) -> float:
 
 
 def _evaluate_limit(
-    leads: Floats, bursts: npt.NDArray[np.int64], limit: float, seen: int, interval_us: float, costs: Costs
+    leads: Floats, bursts: npt.NDArray[np.int64], limit: float, seen: int, last: Bursts, costs: Costs
 ) -> Evaluation:
     within = leads <= limit
     numbers, effective = _earliest(leads[within], bursts[within])
     false = int(len(leads) - within.sum())
+    gaps = last.gaps_of(numbers)
     for low in _low_leads(effective):
         offset = max(0.0, low - costs.need_us)
         margin = effective - offset
-        idle = np.maximum(margin - costs.need_us, 0.0).sum()
+        # Before the end of the last burst the GPU was not idle.
+        idle = np.maximum(np.minimum(margin, gaps) - costs.need_us, 0.0).sum()
         idle += false * (max(limit - offset - costs.need_us, 0.0) + costs.switch_us)
-        share = float(idle) / (seen * interval_us)
+        share = float(idle) / (seen * last.interval_us)
         if share <= costs.waste_budget:
             break
     in_time = margin >= min(costs.need_us, max(low, 1.0)) - 1.0
@@ -167,6 +189,9 @@ def _evaluate_limit(
         waste_share=share,
         covered=frozenset(numbers.tolist()),
         leads_us=quantiles(leads[within]),
+        shortest_us=float(np.percentile(effective, 1)),
+        longest_us=float(np.percentile(effective, 95)),
+        announced=len(numbers),
     )
 
 

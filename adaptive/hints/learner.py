@@ -1,7 +1,7 @@
 """The learner of one latency-critical process: observations in, reservations and a choice out. No I/O."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpsched.adaptive.hints.announced import Announcements
 from gpsched.adaptive.hints.bursts import Burst, BurstSegmenter
@@ -50,7 +50,9 @@ class HintLearner:
         self._announced = Announcements()
         self._reservations = Reservations(costs)
         self._chooser = Chooser(costs, self._table, self._clock, self._announced, self._reservations, self._segmenter)
-        self._by_context: dict[tuple[int, int, int, int], tuple[Trigger, ...]] = {}
+        self._by_context: dict[tuple[int, int, int, int], _Match] = {}
+        self._queued_us = 0.0  # last wake of the source
+        self._ended_us = float("-inf")
         self._handlers: dict[type[Observation], Handler] = {
             Wake: self._on_wake,
             Launch: self._on_launch,
@@ -99,19 +101,25 @@ class HintLearner:
     # ---- observations
 
     def _on_wake(self, wake: Wake, now: float, out: list[Output]) -> None:
-        group = self._table.occur(now, wake.kind, wake.tid, wake.descriptor, wake.size)
-        triggers = self._by_context.get(group.key)
-        if triggers is None:
-            triggers = self._match(wake)
-        for trigger in triggers:
-            self._reserve(now, now + trigger.offset_us, now + trigger.limit_us, trigger, out)
+        busy = self._segmenter.start_us is not None
+        group = self._table.occur(now, wake.kind, wake.tid, wake.descriptor, wake.size, busy)
+        match = self._by_context.get(group.key) or self._match(wake)
+        if match is _NO_MATCH:
+            return
+        if match.queues:
+            self._queued_us = now
+        busy = busy or self._reservations.waiting
+        for trigger in match.triggers:
+            if not (busy and trigger.matcher.idle):
+                self._reserve(now, now + trigger.offset_us, now + trigger.limit_us, trigger, out)
 
     def _on_launch(self, call: Launch, now: float, out: list[Output]) -> None:
         if not self._segmenter.launch(call):
             return
-        self._table.claim(now)
+        gap = max(now - self._ended_us, 0.0)
+        self._table.claim(now, gap)
         self._announced.launch(now)
-        out.append(BurstBegan(now, self._reservations.launch(now)))
+        out.append(BurstBegan(now, self._reservations.launch(now, gap)))
         self._clock.burst(now)
         if self._chooser.burst(now):
             self._adopt(out)
@@ -154,7 +162,7 @@ class HintLearner:
                 self._adopt(out)
         occurrence = self._clock.due(now)
         if occurrence is not None:
-            self._table.occur(occurrence, WakeKind.CLOCK, UNKNOWN, UNKNOWN, UNKNOWN)
+            self._table.occur(occurrence, WakeKind.CLOCK)
         if self._clock.missed(now):
             self._expect(out)
 
@@ -170,9 +178,14 @@ class HintLearner:
         out.append(Reserve(start, until, trigger.matcher))
 
     def _ended(self, burst: Burst | None, out: list[Output]) -> None:
-        if burst is not None:
-            self._chooser.burst_ended(burst)
-            out.append(BurstEnded(burst, self._reservations.kept_until_us))
+        if burst is None:
+            return
+        self._ended_us = burst.end_us
+        self._chooser.burst_ended(burst)
+        out.append(BurstEnded(burst, self._reservations.kept_until_us))
+        source = self._chooser.choice.source
+        if source and self._queued_us > burst.start_us - source.young_us:
+            self._on_wake(Wake(burst.end_us, UNKNOWN, WakeKind.BURST_END), burst.end_us, out)
 
     def _adopt(self, out: list[Output]) -> None:
         self._by_context.clear()
@@ -189,11 +202,24 @@ class HintLearner:
         self._chooser.reset()
         self._drop(why, self._now, out)
 
-    def _match(self, wake: Wake) -> tuple[Trigger, ...]:
-        """The chosen triggers that mean this context; kept until the next choice."""
+    def _match(self, wake: Wake) -> "_Match":
+        """What the choice says of this context; kept until the next choice."""
         if len(self._by_context) >= CandidateTable.GROUPS:
             self._by_context.clear()
-        inferred = () if self._announced.active else self._chooser.choice.triggers
-        found = tuple(trigger for trigger in inferred if trigger.matcher.matches(wake))
-        self._by_context[wake.kind, wake.tid, wake.descriptor, wake.size] = found
-        return found
+        choice = self._chooser.choice
+        inferred = () if self._announced.active else choice.triggers
+        triggers = tuple(trigger for trigger in inferred if trigger.matcher.matches(wake))
+        queues = choice.source is not None and choice.source.matcher.matches(wake)
+        match = _Match(triggers, queues) if triggers or queues else _NO_MATCH
+        self._by_context[wake.kind, wake.tid, wake.descriptor, wake.size] = match
+        return match
+
+
+class _Match(NamedTuple):
+    """The chosen triggers that mean a context, and whether its wakes queue requests."""
+
+    triggers: tuple[Trigger, ...]
+    queues: bool
+
+
+_NO_MATCH = _Match((), False)

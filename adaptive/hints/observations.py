@@ -13,7 +13,7 @@ UNKNOWN = -1
 
 
 class WakeKind(IntEnum):
-    """What may announce a burst. COPY_H2D, FIRST_LAUNCH and CLOCK are made here and by the actuator, not by probes."""
+    """What may announce a burst. The last five are made here and by the actuator, not by probes."""
 
     SOCKET_READ = 1
     ACCEPT = 2
@@ -27,6 +27,7 @@ class WakeKind(IntEnum):
     FIRST_LAUNCH = 10
     CLOCK = 11
     EXPLICIT = 12
+    BURST_END = 13
 
 
 class SyncScope(IntEnum):
@@ -121,36 +122,44 @@ class Tick(Observation, frozen=True, gc=False):
 
 
 class Matcher(msgspec.Struct, frozen=True, gc=False):
-    """Which wakes are meant: the kind, and thread, descriptor and size bucket where they matter (None: any)."""
+    """Which wakes are meant: the kind, and thread, descriptor and range of size buckets where they matter (None: any).
+
+    ``idle``: only the first such wake while neither a burst nor a reservation of the process is on.
+    BURST_END means the end of a burst during which (or so shortly before which that they did not cause it,
+    ``Trigger.young_us``) wakes of the other chosen triggers came: requests are waiting.
+    """
 
     kind: WakeKind
     tid: int | None = None
     descriptor: int | None = None
-    size: int | None = None
+    sizes: tuple[int, int] | None = None
+    idle: bool = False
 
     @property
     def conditions(self) -> int:
         """How many fields beside the kind are bound; fewer survive more changes of the program."""
-        return (self.tid is not None) + (self.descriptor is not None) + (self.size is not None)
+        return (self.tid is not None) + (self.descriptor is not None) + (self.sizes is not None)
 
     def matches(self, wake: Wake) -> bool:
-        """Whether ``wake`` is meant."""
+        """Whether ``wake`` is meant; ``idle`` is not looked at."""
         return (
             wake.kind == self.kind
             and self.tid in (None, wake.tid)
             and self.descriptor in (None, wake.descriptor)
-            and self.size in (None, wake.size)
+            and (self.sizes is None or self.sizes[0] <= wake.size <= self.sizes[1])
         )
 
     def __str__(self) -> str:
         words = [self.kind.name.lower()]
         if self.descriptor is not None:
             words.append(f"fd {self.descriptor}")
-        if self.size is not None:
-            low = 0 if self.size == 0 else 1 << (self.size - 1)
-            words.append(f"{low}-{(1 << self.size) - 1} bytes" if self.size else "0 bytes")
+        if self.sizes is not None:
+            low, high = self.sizes
+            words.append(f"{1 << (low - 1) if low else 0}-{(1 << high) - 1} bytes")
         if self.tid is not None:
             words.append(f"thread {self.tid}")
+        if self.idle:
+            words.append("when idle")
         return ", ".join(words)
 
 

@@ -12,7 +12,7 @@ SHOWN = 32  # candidates in a report, the best first
 
 def build_report(pid: int, chooser: Chooser, lost: int) -> HintsReport:
     """Return the report; candidates seen too rarely to be evaluated are left out."""
-    rated = chooser.rate(chooser.table.candidates(), chooser.costs)
+    rated = chooser.rate(chooser.costs)
     chosen = {trigger.matcher for trigger in chooser.choice.triggers}
     rated.sort(key=lambda item: (item[0] not in chosen, -item[1].precision * item[1].recall, item[0].conditions))
     return HintsReport(
@@ -40,7 +40,8 @@ def _candidate(matcher: Matcher, found: Evaluation, is_chosen: bool, chooser: Ch
         kind=matcher.kind.name.lower(),
         thread=matcher.tid,
         descriptor=matcher.descriptor,
-        size_bucket=matcher.size,
+        sizes=matcher.sizes,
+        idle=matcher.idle,
         occurrences=found.samples,
         precision=round(found.precision, 4),
         recall=round(found.recall, 4),

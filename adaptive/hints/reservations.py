@@ -46,6 +46,11 @@ class Reservations:
         return len(self._followed) >= 8 and sum(self._followed) >= self._TRUSTED * len(self._followed)
 
     @property
+    def waiting(self) -> bool:
+        """Whether a reservation is on, or armed, for a burst that has yet to come."""
+        return bool(self._windows)
+
+    @property
     def kept_until_us(self) -> float | None:
         """Until when the open windows keep the GPU at most, if any is open."""
         return max((window.until_us for window in self._windows), default=None)
@@ -56,8 +61,8 @@ class Reservations:
             self._windows.popleft()
         self._windows.append(Window(occurred_us, start_us, until_us, trigger))
 
-    def launch(self, time_us: float) -> float | None:
-        """A burst begins; return how long it has been reserved for, None when it was not."""
+    def launch(self, time_us: float, gap_us: float) -> float | None:
+        """A burst begins, ``gap_us`` after the last; return how long it has been reserved for, None when it was not."""
         self._began_us = self._began_us or time_us
         self._now_us = time_us
         self.expire(time_us)
@@ -71,7 +76,7 @@ class Reservations:
         if not causes:
             causes, companions = companions, []
         margin = max((time_us - window.start_us for window in causes), default=-1.0)
-        self._judge(time_us, margin, causes)
+        self._judge(time_us, margin, gap_us, causes)
         self._companion = companions[-1] if companions else None
         self._windows = deque(companions + ahead if self.keep_companions else ahead)
         return margin if margin >= 0.0 else None
@@ -128,7 +133,7 @@ class Reservations:
             waste_share=self._waste / elapsed,
         )
 
-    def _judge(self, time_us: float, margin: float, causes: list[Window]) -> None:
+    def _judge(self, time_us: float, margin: float, gap_us: float, causes: list[Window]) -> None:
         followed = self._companion is not None and time_us <= self._companion.until_us
         if self._companion is not None:
             self._followed.append(followed)
@@ -140,7 +145,7 @@ class Reservations:
         if margin >= 0.0:
             self._made += 1
             self._reserved += 1
-            self._waste += max(margin - self.costs.need_us, 0.0)
+            self._waste += max(min(margin, gap_us) - self.costs.need_us, 0.0)
         wanted = min((min(self.costs.need_us, w.trigger.margin_us) for w in causes), default=self.costs.need_us)
         good = margin >= 0.8 * wanted
         self._in_time += margin >= self.costs.need_us

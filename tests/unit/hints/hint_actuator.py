@@ -72,14 +72,14 @@ class Actuator:
             self.quality.false += 1
             self.quality.waste_us += max(until - start - self.need, 0.0) + self.switch
 
-    def launch(self, now: float, lead: float) -> None:
+    def launch(self, now: float, lead: float, gap: float) -> None:
         self.pass_time(now)
         margin = max((now - start for start, _ in self._windows), default=-1.0)
         self._windows.clear()
         if self.counting:
-            self._count(now, margin, lead)
+            self._count(now, margin, lead, gap)
 
-    def _count(self, now: float, margin: float, lead: float) -> None:
+    def _count(self, now: float, margin: float, lead: float, gap: float) -> None:
         quality = self.quality
         quality.first_us = quality.first_us or now
         quality.last_us = now
@@ -87,7 +87,7 @@ class Actuator:
         quality.possible += lead >= self.need + 30.0
         quality.in_time += margin >= self.need and lead >= self.need + 30.0
         quality.reserved += margin >= 0.0
-        quality.waste_us += max(margin - self.need, 0.0)
+        quality.waste_us += max(min(margin, gap) - self.need, 0.0)
         quality.margins.append(margin)
 
 
@@ -97,13 +97,14 @@ def run(
     """Feed the stream, with ticks where it is idle; measure from the burst number ``warm_up`` on."""
     actuator = Actuator(need)
     truths = {truth.launch_us: truth for truth in stream.bursts}
-    begun = 0
+    begun, ended = 0, 0.0
     for observation in with_ticks(stream.sorted(), tick_us):
         truth = truths.pop(observation.time_us, None)
         if truth is not None:
             actuator.counting = begun >= warm_up
             begun += 1
-            actuator.launch(truth.launch_us, truth.lead_us)
+            actuator.launch(truth.launch_us, truth.lead_us, truth.launch_us - ended)
+            ended = truth.end_us
         for output in learner.observe(observation):
             actuator.obey(output)
     return actuator.quality
