@@ -5,13 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "clock.h"
 #include "exit_codes.h"
 
 /* Calibration: kernels of two lengths, so that the constant cost of a launch falls out of the difference; the shortest
  * of several, since another process may have the GPU in between. The warm-up lets the clocks rise. */
 #define CALIBRATION_ITERS 20000
 #define CALIBRATION_ROUNDS 10
-#define WARM_UP_KERNELS 50
+#define WARM_UP_US 50e3
+#define WARM_UP_KERNELS 10 /* between two looks at the clock */
 
 /* PTX text, ended by a zero byte as cuModuleLoadData wants it. */
 __asm__(".section .rodata\n"
@@ -41,6 +43,17 @@ static float shortest_kernel_us(struct work *work, CUevent *events, uint32_t ite
 	return shortest;
 }
 
+static void warm_up(struct work *work)
+{
+	double until = clock_now_us() + WARM_UP_US;
+
+	while (clock_now_us() < until) {
+		for (int kernel = 0; kernel < WARM_UP_KERNELS; kernel++)
+			work_launch(work, NULL, CALIBRATION_ITERS);
+		CHECK(cuCtxSynchronize());
+	}
+}
+
 static double calibrate(struct work *work)
 {
 	CUevent events[CALIBRATION_ROUNDS + 1];
@@ -48,9 +61,7 @@ static double calibrate(struct work *work)
 
 	for (int i = 0; i <= CALIBRATION_ROUNDS; i++)
 		CHECK(cuEventCreate(&events[i], CU_EVENT_DEFAULT));
-	for (int kernel = 0; kernel < WARM_UP_KERNELS; kernel++)
-		work_launch(work, NULL, CALIBRATION_ITERS);
-	CHECK(cuCtxSynchronize());
+	warm_up(work);
 	once = shortest_kernel_us(work, events, CALIBRATION_ITERS);
 	twice = shortest_kernel_us(work, events, 2 * CALIBRATION_ITERS);
 	if (!(twice > once)) {
