@@ -1,0 +1,244 @@
+"""The whole node on the embedded GPU: real daemon, real BPF, unmodified programs; slices are read back from the driver."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gpsched.adaptive.client import Client, RemoteError
+from gpsched.adaptive.driver import DriverFiles, StockControl, scan_process
+from gpsched.adaptive.errors import DaemonUnreachableError
+from gpsched.adaptive.model import ProcessView
+from gpsched.adaptive.simgpu import SimulatedGpu
+from gpsched.bench.workload import Job, Service, cuda_job, cuda_service
+
+
+pytestmark = [pytest.mark.sim, pytest.mark.root, pytest.mark.bpf]
+
+GPSCHED = [sys.executable, "-m", "gpsched.cli.main"]
+OWN_US, LC_US, BE_US = 2048, 1_000_000, 1
+
+
+class Node:
+    """A daemon with its own socket and state, and the programs beside it."""
+
+    def __init__(self, directory: Path, gpu: SimulatedGpu) -> None:
+        self.socket, self.state, self.config = directory / "s.sock", directory / "state", directory / "config.toml"
+        self.environment = dict(gpu.env)
+        self.config.touch()
+        self.stack = contextlib.ExitStack()
+        self.daemon: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [*GPSCHED, "daemon", "--socket", str(self.socket), "--state-dir", str(self.state)]
+        self.daemon = subprocess.Popen([*command, "--config", str(self.config)])
+        until(lambda: self._answers())
+
+    def _answers(self) -> bool:
+        assert self.daemon is not None
+        assert self.daemon.poll() is None
+        try:
+            Client(self.socket).close()
+        except DaemonUnreachableError:
+            return False
+        return True
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        assert self.daemon is not None
+        self.daemon.send_signal(number)
+        code = self.daemon.wait(60)
+        self.daemon = None
+        return code
+
+    def copies(self) -> int:
+        """How many descriptors of the driver the daemon holds."""
+        assert self.daemon is not None
+        links = [os.readlink(link) for link in Path(f"/proc/{self.daemon.pid}/fd").iterdir()]
+        return sum(link.endswith("nvidiactl") for link in links)
+
+    def restore(self) -> str:
+        command = [*GPSCHED, "restore", "--socket", str(self.socket), "--state-dir", str(self.state)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    def service(self) -> Service:
+        return self.stack.enter_context(cuda_service(self.environment))
+
+    def job(self) -> Job:
+        return self.stack.enter_context(cuda_job(self.environment))
+
+    def attach(self, workload: Service | Job, class_: str) -> None:
+        with Client(self.socket) as client:
+            client.attach(workload.pid, class_)  # type: ignore[arg-type]
+
+    def detach(self, workload: Service | Job) -> None:
+        with Client(self.socket) as client:
+            client.detach(workload.pid)
+
+    def view(self, workload: Service | Job) -> ProcessView | None:
+        with Client(self.socket) as client:
+            views = client.snapshot().processes
+        return next((view for view in views if view.pid == workload.pid), None)
+
+    def close(self) -> None:
+        with self.stack:
+            if self.daemon is not None:
+                self.daemon.kill()
+                self.daemon.wait()
+
+
+def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    """Wait for other processes; generous, since the machine may be busy."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def slice_of(workload: Service | Job) -> int:
+    """Ask the driver, by a descriptor copy of our own."""
+    with DriverFiles(workload.pid) as files:
+        (group,) = (group for group in scan_process(files) if group.engine == "compute")
+        return StockControl(files).get_timeslice(group)
+
+
+@pytest.fixture
+def node(tmp_path: Path, two_gpus: SimulatedGpu) -> Iterator[Node]:
+    node = Node(tmp_path, two_gpus)
+    yield node
+    node.close()
+
+
+@pytest.fixture
+def pair(node: Node) -> tuple[Service, Job]:
+    """A managed service and a managed job, both attached after they had started."""
+    service, job = node.service(), node.job()
+    node.start()
+    node.attach(service, "lc")
+    node.attach(job, "be")
+    assert (slice_of(service), slice_of(job)) == (LC_US, BE_US)
+    return service, job
+
+
+def test_sigterm_restores_every_value(node: Node, pair: tuple[Service, Job]) -> None:
+    assert node.end(signal.SIGTERM) == 0
+    assert [slice_of(workload) for workload in pair] == [OWN_US, OWN_US]
+    assert (node.state / "undo.jsonl").read_bytes() == b""
+    assert not node.socket.exists()
+
+
+def test_restore_after_sigkill(node: Node, pair: tuple[Service, Job]) -> None:
+    node.end(signal.SIGKILL)
+    assert [slice_of(workload) for workload in pair] == [LC_US, BE_US]
+    assert node.restore() == "2 settings restored\n"
+    assert [slice_of(workload) for workload in pair] == [OWN_US, OWN_US]
+    assert node.restore() == "0 settings restored\n"
+
+
+def test_the_next_start_restores_after_sigkill(node: Node, pair: tuple[Service, Job]) -> None:
+    node.end(signal.SIGKILL)
+    node.start()  # over the socket that the killed one left
+    assert [slice_of(workload) for workload in pair] == [OWN_US, OWN_US]
+
+
+def test_restore_with_a_running_daemon(node: Node, pair: tuple[Service, Job]) -> None:
+    assert node.restore() == "2 settings restored\n"
+    assert [slice_of(workload) for workload in pair] == [OWN_US, OWN_US]
+    assert node.view(pair[0]) is None
+
+
+def test_a_second_job_gets_both_their_own_slices_until_it_ends(node: Node, pair: tuple[Service, Job]) -> None:
+    service, job = pair
+    with cuda_job(node.environment) as second:
+        node.attach(second, "be")
+        assert (slice_of(job), slice_of(second)) == (OWN_US, OWN_US)
+        view = node.view(second)
+        assert view is not None
+        assert "2 best-effort" in view.reason
+        second.finish()
+    until(lambda: slice_of(job) == BE_US)
+    service.finish()
+    until(lambda: slice_of(job) == OWN_US)
+
+
+def test_detach_gives_everything_back(node: Node, pair: tuple[Service, Job]) -> None:
+    service, job = pair
+    node.detach(service)
+    assert [slice_of(workload) for workload in pair] == [OWN_US, OWN_US]
+    view = node.view(job)
+    assert view is not None
+    assert "no latency-critical process" in view.reason
+    with pytest.raises(RemoteError, match="not managed"):
+        node.detach(service)
+
+
+def test_copies_of_a_dead_jobs_descriptors_are_closed(node: Node, pair: tuple[Service, Job]) -> None:
+    _, job = pair
+    assert node.copies() == 2
+    os.kill(job.pid, signal.SIGKILL)
+    until(lambda: node.copies() == 1)  # one that is kept would keep the job's GPU memory allocated
+    until(lambda: node.view(job) is None)
+
+
+def test_rules_classify_programs_that_nobody_registered(node: Node) -> None:
+    early = node.service()
+    node.config.write_text(
+        '[[rule]]\nname = "svc"\nclass = "lc"\nexe = "*/gpsched-lc"\nslo = "5ms"\n'
+        '[[rule]]\nclass = "be"\ncommand = "gpsched-be"\ntenant = "batch"\n'
+    )
+    node.start()
+    late = node.job()
+    until(lambda: slice_of(late) == BE_US)
+    assert slice_of(early) == LC_US
+    views = node.view(early), node.view(late)
+    assert views[0] is not None
+    assert views[1] is not None
+    assert (views[0].source, views[0].slo_us, views[1].tenant) == ("rule svc", 5000.0, "batch")
+    assert views[1].groups[0].gpu == 0
+
+
+def test_unmanaged_programs_are_never_touched(node: Node, pair: tuple[Service, Job]) -> None:
+    with cuda_job(node.environment) as other:
+        assert slice_of(other) == OWN_US
+        assert node.view(other) is None
+        node.detach(pair[1])
+        assert slice_of(other) == OWN_US
+
+
+def test_a_program_is_managed_from_its_first_allocation(node: Node) -> None:
+    node.start()
+    job = node.job()
+    node.attach(job, "be")
+    options = ["--socket", str(node.socket), "--class", "lc", "--"]
+    program = Path(__file__).parents[2] / "bench/build/gpsched-lc"
+    environment = dict(os.environ, **node.environment)
+    service = subprocess.Popen([*GPSCHED, "run", *options, str(program)], env=environment, stdin=subprocess.PIPE)
+    try:
+        until(lambda: slice_of(job) == BE_US)
+        with Client(node.socket) as client:
+            view = next(view for view in client.snapshot().processes if view.class_ == "lc")
+            daemon = client.snapshot().daemon
+        assert view.source == "run"
+        assert view.groups[0].timeslice_us == LC_US  # although CUDA set its own value after creating the group
+        assert (daemon.lost_events, daemon.failed_controls) == (0, 0)
+        assert [Path(library).name for library in daemon.libraries] == ["libcuda.so.1"]
+    finally:
+        service.terminate()
+        service.wait(60)
+    until(lambda: slice_of(job) == OWN_US)
+
+
+def test_two_gpus_are_apart(node: Node) -> None:
+    node.start()
+    service = node.service()
+    other = node.stack.enter_context(cuda_job(node.environment | {"CUDA_VISIBLE_DEVICES": "1"}))
+    node.attach(service, "lc")
+    node.attach(other, "be")
+    views = node.view(service), node.view(other)
+    assert [view and view.gpus for view in views] == [[0], [1]]
+    assert (slice_of(service), slice_of(other)) == (OWN_US, OWN_US)
