@@ -1,4 +1,4 @@
-"""The whole node on the embedded GPU: real daemon, real BPF, unmodified programs; slices are read back from the driver."""
+"""The whole node on the embedded GPU: real daemon, real BPF, unmodified programs; slices are read back."""
 
 import contextlib
 import os
@@ -59,8 +59,7 @@ class Node:
     def copies(self) -> int:
         """How many descriptors of the driver the daemon holds."""
         assert self.daemon is not None
-        links = [os.readlink(link) for link in Path(f"/proc/{self.daemon.pid}/fd").iterdir()]
-        return sum(link.endswith("nvidiactl") for link in links)
+        return sum(link.readlink().name == "nvidiactl" for link in Path(f"/proc/{self.daemon.pid}/fd").iterdir())
 
     def restore(self) -> str:
         command = [*GPSCHED, "restore", "--socket", str(self.socket), "--state-dir", str(self.state)]
