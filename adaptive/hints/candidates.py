@@ -4,7 +4,7 @@ from collections import deque
 
 from msgspec.structs import replace
 
-from gpsched.adaptive.hints.leads import NEVER, LeadWindow
+from gpsched.adaptive.hints.leads import NEVER, Bursts, LeadWindow
 from gpsched.adaptive.hints.observations import UNKNOWN, Matcher, WakeKind
 
 
@@ -59,7 +59,7 @@ class CandidateTable:
         self._groups: dict[Key, Group] = {}
         self._candidates: dict[Matcher, Candidate] = {}
         self._pending: dict[int, deque[tuple[float, Group, bool]]] = {}
-        self.gaps = deque((0.0,), maxlen=LeadWindow.SIZE)  # before each burst, since the end of the one before
+        self.gaps = deque((0.0,), maxlen=Bursts.HISTORY)  # before each burst, since the end of the one before
 
     def __len__(self) -> int:
         return len(self._candidates)

@@ -13,10 +13,12 @@ from gpsched.adaptive.hints.model import Trigger
 from gpsched.adaptive.hints.observations import Matcher, WakeKind
 
 
-MINIMUM = 16  # occurrences before a candidate is believed
+MINIMUM = 16  # bursts that a candidate must have announced to be believed
+_MINIMUM_BURST_END = 6  # requests that wait at a burst's end are a rare but clear sign
 MOST = 8  # triggers at once
 _FALSE_SHARE = 0.01
-_FALSE_SHARE_CLOCK = 0.1  # a skipped period costs its bounded waste, which the budget limits
+# A skipped period costs its bounded waste, which the budget limits; waiting requests are but a part of all.
+_FALSE_SHARES = {WakeKind.CLOCK: 0.1, WakeKind.BURST_END: 0.02}
 _ONE_FORGIVEN = 24  # occurrences that excuse one false one
 _LEAST_GAIN = 0.02  # of the switch time, averaged over all bursts
 _SOURCE_RECALL = 0.2
@@ -30,7 +32,7 @@ def rate(windows: Iterable[tuple[Matcher, LeadWindow]], last: Bursts, costs: Cos
     """Evaluate the windows that hold enough occurrences."""
     rated: list[Rated] = []
     for matcher, window in windows:
-        if len(window) >= MINIMUM and window.last_burst > last.newest - len(last.gaps_us):
+        if len(window) >= _minimum(matcher) and window.last_burst > last.newest - len(last.gaps_us):
             found = evaluate(window, last, costs)
             if found:
                 rated.append((matcher, found))
@@ -93,8 +95,8 @@ def expected(chosen: Sequence[Rated]) -> tuple[float, float]:
 
 def objection(matcher: Matcher, found: Evaluation, costs: Costs) -> str | None:
     """Say why a candidate cannot be used on its own; None when it can."""
-    if found.announced < MINIMUM:
-        return f"too few: announced {found.announced} bursts of the {MINIMUM} that it takes to be believed"
+    if found.announced < _minimum(matcher):
+        return f"too few: announced {found.announced} bursts of the {_minimum(matcher)} that it takes to be believed"
     if _is_false(matcher, found):
         return f"{found.false} of {found.samples} occurrences were followed by no burst in {found.limit_us:.0f} µs"
     if found.waste_share > costs.waste_budget:
@@ -137,8 +139,12 @@ def explain_fallback(rated: Sequence[Rated], costs: Costs) -> str:
     return f"best candidate {matcher}: {why}; the GPU is taken at the first launch"
 
 
+def _minimum(matcher: Matcher) -> int:
+    return _MINIMUM_BURST_END if matcher.kind == WakeKind.BURST_END else MINIMUM
+
+
 def _is_false(matcher: Matcher, found: Evaluation) -> bool:
-    share = _FALSE_SHARE_CLOCK if matcher.kind == WakeKind.CLOCK else _FALSE_SHARE
+    share = _FALSE_SHARES.get(matcher.kind, _FALSE_SHARE)
     return found.false > max(share * found.samples, 1.0 if found.samples >= _ONE_FORGIVEN else 0.0)
 
 

@@ -1,6 +1,7 @@
 """The recent leads of one trigger candidate, and what a plan on them would have hidden and wasted."""
 
 from collections import deque
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -20,8 +21,8 @@ class Evaluation(msgspec.Struct, frozen=True):
     ``offset_us``  from the trigger to the start of the reservation
     ``limit_us``   from the trigger until it is given up when no launch came
     ``margin_us``  least time before the launch that a reservation will begin, for the leads seen (1 % apart)
-    ``shortest_us`` P1 and ``longest_us`` P95 of the leads of each burst's first occurrence; ``announced`` such bursts
-    ``covered``    numbers of the bursts that were announced
+    ``shortest_us`` about P1 and ``longest_us`` P95 of the leads of first occurrences; ``announced`` bursts in all
+    ``covered``    numbers of those among the last ``LeadWindow.SIZE`` bursts that were announced
     ``in_time``    share of these that were reserved ``Costs.need_us`` (or all of a shorter lead) before the launch
     ``precision``  share of the occurrences that a burst followed within the limit; ``recall`` share of bursts announced
     """
@@ -102,11 +103,13 @@ def quantiles(leads: Floats) -> dict[str, float]:
 
 
 class Bursts(msgspec.Struct, frozen=True):
-    """What is known of the last ``LeadWindow.SIZE`` bursts.
+    """What is known of the last ``Bursts.HISTORY`` bursts.
 
     ``newest`` is the number of the last; ``gaps_us`` the time since the end of the burst before, of each, oldest first;
     ``interval_us`` the mean time between bursts.
     """
+
+    HISTORY: ClassVar[int] = 1024
 
     newest: int
     gaps_us: Floats
@@ -187,9 +190,9 @@ def _evaluate_limit(
         hidden_us=float(costs.hidden(margin).sum()) / seen,
         waste_us=float(idle) / seen,
         waste_share=share,
-        covered=frozenset(numbers.tolist()),
+        covered=frozenset(numbers[numbers > last.newest - LeadWindow.SIZE].tolist()),
         leads_us=quantiles(leads[within]),
-        shortest_us=float(np.percentile(effective, 1)),
+        shortest_us=_shortest(effective),
         longest_us=float(np.percentile(effective, 95)),
         announced=len(numbers),
     )
@@ -199,6 +202,12 @@ def _earliest(leads: Floats, bursts: npt.NDArray[np.int64]) -> tuple[npt.NDArray
     """One lead a burst: its first occurrence is the one that reserves."""
     starts = np.flatnonzero(np.diff(bursts, prepend=bursts[0] - 1))
     return bursts[starts], np.maximum.reduceat(leads, starts)
+
+
+def _shortest(effective: Floats) -> float:
+    """P1, but for a few wakes that only seem to be first: then near P10."""
+    p1, p10 = np.percentile(effective, (1, 10))
+    return float(max(p1, 0.93 * p10))
 
 
 def _low_leads(effective: Floats) -> list[float]:

@@ -52,6 +52,7 @@ class HintLearner:
         self._chooser = Chooser(costs, self._table, self._clock, self._announced, self._reservations, self._segmenter)
         self._by_context: dict[tuple[int, int, int, int], _Match] = {}
         self._queued_us = 0.0  # last wake of the source
+        self._next_until = 0.0  # until when requests that waited at a burst's end keep the process busy
         self._ended_us = float("-inf")
         self._handlers: dict[type[Observation], Handler] = {
             Wake: self._on_wake,
@@ -101,14 +102,14 @@ class HintLearner:
     # ---- observations
 
     def _on_wake(self, wake: Wake, now: float, out: list[Output]) -> None:
-        busy = self._segmenter.start_us is not None
+        busy = self._segmenter.start_us is not None or now < self._next_until
         group = self._table.occur(now, wake.kind, wake.tid, wake.descriptor, wake.size, busy)
         match = self._by_context.get(group.key) or self._match(wake)
         if match is _NO_MATCH:
             return
         if match.queues:
             self._queued_us = now
-        busy = busy or self._reservations.waiting
+        busy = busy or self._reservations.waiting(now)
         for trigger in match.triggers:
             if not (busy and trigger.matcher.idle):
                 self._reserve(now, now + trigger.offset_us, now + trigger.limit_us, trigger, out)
@@ -116,6 +117,7 @@ class HintLearner:
     def _on_launch(self, call: Launch, now: float, out: list[Output]) -> None:
         if not self._segmenter.launch(call):
             return
+        self._next_until = 0.0
         gap = max(now - self._ended_us, 0.0)
         self._table.claim(now, gap)
         self._announced.launch(now)
@@ -186,6 +188,7 @@ class HintLearner:
         source = self._chooser.choice.source
         if source and self._queued_us > burst.start_us - source.young_us:
             self._on_wake(Wake(burst.end_us, UNKNOWN, WakeKind.BURST_END), burst.end_us, out)
+            self._next_until = burst.end_us + source.limit_us
 
     def _adopt(self, out: list[Output]) -> None:
         self._by_context.clear()

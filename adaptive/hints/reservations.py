@@ -45,10 +45,9 @@ class Reservations:
         """Whether a wake too young to have caused a burst reliably announces the next one."""
         return len(self._followed) >= 8 and sum(self._followed) >= self._TRUSTED * len(self._followed)
 
-    @property
-    def waiting(self) -> bool:
-        """Whether a reservation is on, or armed, for a burst that has yet to come."""
-        return bool(self._windows)
+    def waiting(self, now_us: float) -> bool:
+        """Whether a trigger has occurred and its burst has yet to come."""
+        return any(window.occurred_us <= now_us for window in self._windows)
 
     @property
     def kept_until_us(self) -> float | None:
