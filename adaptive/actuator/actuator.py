@@ -52,7 +52,6 @@ class Actuator:
         self._touched: dict[tuple[int, int, int], tuple[Member, DriverFiles]] = {}
         self._map()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.settimeout(_ANSWER_S)
         with theirs:
             numbers = (theirs.fileno(), self._memory_fd)
             # Its own session: Ctrl-C in the daemon's terminal must reach the daemon only.
@@ -122,15 +121,8 @@ class Actuator:
 
     def check(self) -> None:
         """Raise ActuatorGoneError, with everything undone, when the actuator has ended; else do nothing."""
-        try:
-            answer = self._socket.recv(ctypes.sizeof(abi.Message), socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return
-        except OSError:
-            answer = b""
-        if not answer:
-            raise self._gone()
-        self._raise_refusal(abi.Message.from_buffer_copy(answer))
+        with contextlib.suppress(TimeoutError):
+            self._raise_refusal(self._receive(0))
 
     def stop(self) -> None:
         """End the actuator: it undoes everything by itself, and if it fails to, this does. Idempotent."""
@@ -171,25 +163,33 @@ class Actuator:
         self._send(abi.Message(type=abi.MSG_SLOT, slot=slot, kind=kind, pid=pid), [descriptor])
 
     def _send(self, message: abi.Message, descriptors: list[int] | None = None) -> None:
+        self._socket.settimeout(_ANSWER_S)
         try:
             socket.send_fds(self._socket, [bytes(message)], descriptors or [])
         except OSError as error:
             raise self._gone() from error
 
+    def _receive(self, timeout_s: float) -> abi.Message:
+        """The next answer. Raises TimeoutError, or ActuatorGoneError with everything undone."""
+        self._socket.settimeout(timeout_s)
+        try:
+            answer = self._socket.recv(ctypes.sizeof(abi.Message))
+        except (TimeoutError, BlockingIOError) as error:
+            raise TimeoutError from error
+        except OSError:
+            answer = b""
+        if not answer:
+            raise self._gone()
+        return abi.Message.from_buffer_copy(answer)
+
     def _await_answer(self, generation: int) -> None:
-        while True:
+        message = abi.Message()
+        while (message.type, message.generation) != (abi.MSG_PUBLISH, generation):
             try:
-                answer = self._socket.recv(ctypes.sizeof(abi.Message))
+                message = self._receive(_ANSWER_S)
             except TimeoutError:
                 raise ActuatorGoneError(self._process.poll()) from None
-            except OSError:
-                answer = b""
-            if not answer:
-                raise self._gone()
-            message = abi.Message.from_buffer_copy(answer)
             self._raise_refusal(message)
-            if (message.type, message.generation) == (abi.MSG_PUBLISH, generation):
-                return
 
     def _raise_refusal(self, message: abi.Message) -> None:
         if message.kind:

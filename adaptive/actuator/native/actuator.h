@@ -117,6 +117,7 @@ void turns_clock(struct gpu *u, __u64 now);
 void turns_tick(struct gpu *u, __u64 now);
 __u64 turns_deadline(const struct gpu *u);
 __s64 budget_left(struct gpu *u, __u64 now);
+void budget_spend(struct gpu *u, __u64 spent_ns);
 
 /* worker.c: makes the driver agree with what should be. */
 enum mode group_wanted(const struct actuator *a, const struct group *g);
@@ -131,6 +132,9 @@ void process_exited(struct actuator *a, __u32 pid, __u64 now);
 int slot_put(struct actuator *a, const struct ga_message *message, int fd);
 void slot_drop(struct actuator *a, __u32 index);
 void slots_sweep(struct actuator *a);
+
+/* main.c */
+void unwatch(int fd);
 
 /* record.c */
 void record_write(struct actuator *a, struct ga_record *record);

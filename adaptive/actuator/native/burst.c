@@ -218,7 +218,7 @@ void burst_end(struct actuator *a, struct plan *p, __u32 reason, __u64 now)
 		burst_finish(a, p, now);
 		return;
 	}
-	u->budget_ns -= (__s64)(now - p->reserved_at);
+	budget_spend(u, now - p->reserved_at);
 	turns_clock(u, now);
 	gpu_settle(a, p->plan.gpu, now);
 }

@@ -55,6 +55,11 @@ static int watch(int fd, __u64 from)
 	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
+void unwatch(int fd)
+{
+	epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
 static int on_event(void *context, void *data, size_t size)
 {
 	(void)context;

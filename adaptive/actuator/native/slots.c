@@ -57,6 +57,8 @@ void slots_sweep(struct actuator *a)
 			continue;
 		if (s->page)
 			hold_unmap(s->page);
+		if (s->kind == GA_SLOT_PIDFD)
+			unwatch(s->fd); /* closing is not enough: the daemon has the same open file */
 		close(s->fd);
 		*s = (struct slot){.fd = -1};
 		a->shared->counters.descriptors--;

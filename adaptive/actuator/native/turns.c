@@ -83,9 +83,15 @@ __s64 budget_left(struct gpu *u, __u64 now)
 	u->budget_at = now;
 	if (u->budget_ns > full)
 		u->budget_ns = full;
-	if (u->budget_ns <= 0)
-		u->exhausted = true;
 	if (u->budget_ns >= full / 4)
 		u->exhausted = false;
 	return u->exhausted ? 0 : u->budget_ns; /* not crumbs: a cut reservation helps nobody */
+}
+
+void budget_spend(struct gpu *u, __u64 spent_ns)
+{
+	if (!u->plan.max_reserved_permille)
+		return;
+	u->budget_ns -= (__s64)spent_ns;
+	u->exhausted |= u->budget_ns <= 0;
 }

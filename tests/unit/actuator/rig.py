@@ -119,9 +119,9 @@ class Rig:
         trigger = trigger or Trigger(kind=Kind.CUDA_ENTER, call=Call.COPY_H2D, offset_us=fields.pop("offset_us", 0))
         return Plan(self.lc, (trigger,), mechanism, **({"limit_us": 1_000_000} | fields))
 
-    def publish(self, *plans, members=None, gpus=(GpuPlan(),)):
+    def publish(self, *plans, members=None, gpus=None):
         members = members or tuple(self.member(pid) for pid in (self.lc, *self.be))
-        self.actuator.publish(PlanSet(gpus, tuple(members), plans))
+        self.actuator.publish(PlanSet(gpus or (GpuPlan(),), tuple(members), plans))
 
     def event(self, kind, call, *, is_async=False, tid=0, time_ns=None, handle=0, size=0, pid=None):
         head = (
