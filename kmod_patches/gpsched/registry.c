@@ -1,0 +1,770 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * The registry: RM clients, the objects that lead to channel groups, and the groups.
+ *
+ * It is told of every successful RM_ALLOC, RM_FREE, DUP_OBJECT and close. Objects form the RM's own tree, so that
+ * the free of a parent (a device, a client) takes its children along. Whatever it may miss (an object freed because
+ * another one that it depends on was) shows when a control answers "no such object"; nothing here relies on it.
+ */
+#include <linux/cgroup.h>
+#include <linux/cred.h>
+#include <linux/hashtable.h>
+#include <linux/sched/signal.h>
+#include <linux/xarray.h>
+
+#include "internal.h"
+
+DEFINE_SPINLOCK(gs_registry_lock);
+atomic64_t gs_counters[GS_COUNTERS];
+
+static DEFINE_HASHTABLE(clients_by_handle, 10);
+static DEFINE_HASHTABLE(clients_by_file, 10);
+static DEFINE_HASHTABLE(objects_by_handle, 12);
+static DEFINE_HASHTABLE(groups_by_pid, 10); /* RCU */
+static DEFINE_XARRAY_FLAGS(groups_by_id, XA_FLAGS_LOCK_IRQ);
+static LIST_HEAD(attention);
+static u64 last_id;
+
+void *gs_alloc(size_t size, gfp_t gfp)
+{
+	void *memory = gs_test_fail_alloc() ? NULL : kzalloc(size, gfp | __GFP_NOWARN);
+
+	if (memory)
+		gs_count(GS_COUNT_ALLOCATED, 1);
+	return memory;
+}
+
+void gs_free(void *memory)
+{
+	if (!memory)
+		return;
+	gs_count(GS_COUNT_ALLOCATED, -1);
+	kfree(memory);
+}
+
+static u64 object_key(u32 client, u32 handle)
+{
+	return (u64)client << 32 | handle;
+}
+
+static struct gs_client *find_client(u32 handle)
+{
+	struct gs_client *client;
+
+	hash_for_each_possible(clients_by_handle, client, by_handle,
+			       handle) if (client->handle == handle) return client;
+	return NULL;
+}
+
+static struct gs_object *find_object(u32 client, u32 handle)
+{
+	struct gs_object *object;
+
+	hash_for_each_possible(objects_by_handle, object, by_handle,
+			       object_key(client, handle)) if (object->handle == handle &&
+							       object->client->handle == client) return object;
+	return NULL;
+}
+
+#ifdef GPSCHED_TEST
+bool gs_object_believed(u32 client, u32 handle)
+{
+	struct gs_object *object;
+	unsigned long flags;
+	bool believed;
+
+	spin_lock_irqsave(&gs_registry_lock, flags);
+	object = find_object(client, handle);
+	believed = object && object->believed;
+	spin_unlock_irqrestore(&gs_registry_lock, flags);
+	return believed;
+}
+#endif
+
+/* ---- groups ---- */
+
+static void group_free(struct rcu_head *rcu)
+{
+	gs_free(container_of(rcu, struct gs_group, rcu));
+}
+
+void gs_group_put(struct gs_group *group)
+{
+	if (group && refcount_dec_and_test(&group->refs))
+		call_rcu(&group->rcu, group_free);
+}
+
+struct gs_group *gs_group_get(u64 id)
+{
+	struct gs_group *group;
+
+	rcu_read_lock();
+	group = xa_load(&groups_by_id, id);
+	if (group && !refcount_inc_not_zero(&group->refs))
+		group = NULL;
+	rcu_read_unlock();
+	return group;
+}
+
+struct gs_group *gs_group_next(u64 after)
+{
+	unsigned long index = after + 1;
+	struct gs_group *group;
+
+	rcu_read_lock();
+	do
+		group = xa_find(&groups_by_id, &index, ULONG_MAX, XA_PRESENT);
+	while (group && !refcount_inc_not_zero(&group->refs) && ++index);
+	rcu_read_unlock();
+	return group;
+}
+
+static struct gs_group *group_new(gfp_t gfp)
+{
+	struct gs_group *group = gs_alloc(sizeof(*group), gfp);
+	int field;
+
+	if (!group)
+		return NULL;
+	refcount_set(&group->refs, 1);
+	INIT_LIST_HEAD(&group->names);
+	INIT_LIST_HEAD(&group->channels);
+	INIT_LIST_HEAD(&group->dirty);
+	INIT_LIST_HEAD(&group->attention);
+	for (field = 0; field < GS_FIELDS; field++)
+		INIT_LIST_HEAD(&group->setting[field].holds);
+	return group;
+}
+
+static void want_attention(struct gs_group *group)
+{
+	if (!list_empty(&group->attention))
+		return;
+	refcount_inc(&group->refs);
+	list_add_tail(&group->attention, &attention);
+}
+
+void gs_want_attention(struct gs_group *group)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&gs_registry_lock, flags);
+	want_attention(group);
+	spin_unlock_irqrestore(&gs_registry_lock, flags);
+}
+
+/* Returns with a reference, or NULL when no group needs the watchdog. */
+struct gs_group *gs_next_attention(void)
+{
+	struct gs_group *group;
+	unsigned long flags;
+
+	spin_lock_irqsave(&gs_registry_lock, flags);
+	group = list_first_entry_or_null(&attention, struct gs_group, attention);
+	if (group)
+		list_del_init(&group->attention);
+	spin_unlock_irqrestore(&gs_registry_lock, flags);
+	return group;
+}
+
+/* What happened to a group since the last look; true when it has new channels. */
+bool gs_group_changed(struct gs_group *group, u32 *owner_timeslice)
+{
+	unsigned long flags;
+	bool changed;
+
+	spin_lock_irqsave(&gs_registry_lock, flags);
+	changed = group->channels_changed;
+	*owner_timeslice = group->owner_timeslice;
+	group->channels_changed = false;
+	group->owner_timeslice = 0;
+	spin_unlock_irqrestore(&gs_registry_lock, flags);
+	return changed;
+}
+
+static struct gs_object *group_device(struct gs_object *name)
+{
+	while (name && name->kind != GS_KIND_DEVICE)
+		name = name->parent;
+	return name;
+}
+
+static struct gs_object *group_subdevice(struct gs_object *name)
+{
+	struct gs_object *child, *device = group_device(name);
+
+	if (device)
+		list_for_each_entry(child, &device->children,
+				    sibling) if (child->kind == GS_KIND_SUBDEVICE) return child;
+	return NULL;
+}
+
+static struct gs_object *first_name(struct gs_group *group)
+{
+	return list_first_entry_or_null(&group->names, struct gs_object, in_group);
+}
+
+/* Fills names with up to 64 channels from first_channel on; false when the group is gone. */
+bool gs_group_names(struct gs_group *group, u32 first_channel, struct gs_names *names)
+{
+	struct gs_object *name, *channel, *subdevice;
+	unsigned long flags;
+	u32 index = 0;
+
+	memset(names, 0, sizeof(*names));
+	spin_lock_irqsave(&gs_registry_lock, flags);
+	name = first_name(group);
+	if (name) {
+		names->client = name->client->handle;
+		names->handle = name->handle;
+		names->believed = name->believed;
+		subdevice = group_subdevice(name);
+		if (subdevice) {
+			names->subdevice_client = subdevice->client->handle;
+			names->subdevice = subdevice->handle;
+		}
+		list_for_each_entry(channel, &group->channels, in_group)
+		{
+			if (index++ < first_channel)
+				continue;
+			if (names->channels == ARRAY_SIZE(names->channel))
+				break;
+			names->channel_client[names->channels] = channel->client->handle;
+			names->channel[names->channels++] = channel->handle;
+		}
+	}
+	spin_unlock_irqrestore(&gs_registry_lock, flags);
+	return name != NULL;
+}
+
+static u64 cgroup_of(struct pid *pid)
+{
+	struct task_struct *task;
+	u64 id = 0;
+
+	rcu_read_lock();
+	task = pid_task(pid, PIDTYPE_TGID);
+	if (task)
+		id = cgroup_id(task_dfl_cgroup(task));
+	rcu_read_unlock();
+	return id;
+}
+
+static void describe(struct gs_group *group, struct gs_object *name, struct gpsched_group *out)
+{
+	struct gs_object *subdevice = group_subdevice(name), *channel;
+
+	memset(out, 0, sizeof(*out));
+	out->id = group->id;
+	out->client = name->client->handle;
+	out->handle = name->handle;
+	out->pid = pid_nr(name->client->pid);
+	out->uid = from_kuid(&init_user_ns, name->client->uid);
+	out->cgroup = cgroup_of(name->client->pid);
+	out->engine = group->engine;
+	out->device = group->device;
+	out->gpu = subdevice ? subdevice->device : 0;
+	out->subdevice = subdevice ? subdevice->handle : 0;
+	out->disabled = READ_ONCE(group->setting[GS_FIELD_DISABLED].applied);
+	list_for_each_entry(channel, &group->channels, in_group) out->channels++;
+}
+
+/* False when the group is gone. With `owner`, the caller gets a reference to the owner's pid. */
+bool gs_group_describe(struct gs_group *group, struct gpsched_group *out, struct pid **owner)
+{
+	struct gs_object *name;
+	unsigned long flags;
+
+	spin_lock_irqsave(&gs_registry_lock, flags);
+	name = first_name(group);
+	if (name)
+		describe(group, name, out);
+	if (name && owner)
+		*owner = get_pid(name->client->pid);
+	spin_unlock_irqrestore(&gs_registry_lock, flags);
+	return name != NULL;
+}
+
+void gs_group_set_gpu(struct gs_group *group, u32 gpu)
+{
+	struct gs_object *subdevice;
+	unsigned long flags;
+
+	spin_lock_irqsave(&gs_registry_lock, flags);
+	subdevice = group_subdevice(first_name(group));
+	if (subdevice)
+		subdevice->device = gpu;
+	spin_unlock_irqrestore(&gs_registry_lock, flags);
+}
+
+/*
+ * For BPF programs, in any context: the group of a process with the strongest claim to the engine. Only what never
+ * changes, or changes as one word, is filled in.
+ */
+bool gs_group_of_pid(u32 pid, u32 engine, struct gpsched_group *out)
+{
+	struct gs_group *group;
+	bool found = false;
+
+	rcu_read_lock();
+	hash_for_each_possible_rcu(groups_by_pid, group, by_pid, pid)
+	{
+		if (READ_ONCE(group->pid) != pid || READ_ONCE(group->dead))
+			continue;
+		if (engine && READ_ONCE(group->engine) != engine)
+			continue;
+		memset(out, 0, sizeof(*out));
+		out->id = group->id;
+		out->pid = pid;
+		out->engine = READ_ONCE(group->engine);
+		out->device = group->device;
+		out->disabled = READ_ONCE(group->setting[GS_FIELD_DISABLED].applied);
+		found = true;
+		break;
+	}
+	rcu_read_unlock();
+	return found;
+}
+
+/* ---- what the driver tells ---- */
+
+struct news { /* gathered under the lock, told after it */
+	struct list_head dead;
+	struct gpsched_group group;
+	bool tell;
+};
+
+static enum gs_kind kind_of(u32 class_, bool *tracked)
+{
+	*tracked = true;
+	if (class_ <= 1 || class_ == 0x41)
+		return GS_KIND_CLIENT;
+	if (class_ == GS_CLASS_DEVICE)
+		return GS_KIND_DEVICE;
+	if (class_ == GS_CLASS_SUBDEVICE)
+		return GS_KIND_SUBDEVICE;
+	if (class_ == GS_CLASS_GROUP)
+		return GS_KIND_GROUP;
+	*tracked = class_ >= 0xb000 && (class_ & 0xff) == 0x6f;
+	return GS_KIND_CHANNEL;
+}
+
+static u32 engine_of(u32 class_)
+{
+	if (class_ >= 0xb000 && (class_ & 0xff) == 0xc0)
+		return GS_ENGINE_COMPUTE;
+	if (class_ >= 0xb000 && (class_ & 0xff) == 0xb5)
+		return GS_ENGINE_COPY;
+	return GS_ENGINE_OTHER;
+}
+
+static void group_ends(struct gs_group *group)
+{
+	WRITE_ONCE(group->dead, true);
+	xa_erase(&groups_by_id, group->id);
+	hash_del_rcu(&group->by_pid);
+	gs_count(GS_COUNT_GROUPS, -1);
+	want_attention(group);
+}
+
+/* Takes one object out of every index; its children are the caller's. */
+static void unlink_object(struct gs_object *object, struct list_head *dead)
+{
+	struct gs_group *group = object->group;
+
+	hash_del(&object->by_handle);
+	list_del_init(&object->flat);
+	list_move_tail(&object->sibling, dead);
+	if (group) {
+		list_del_init(&object->in_group);
+		if (object->kind == GS_KIND_GROUP && list_empty(&group->names))
+			group_ends(group);
+	}
+	if (object->kind != GS_KIND_CLIENT) {
+		object->client->objects--;
+		gs_count(GS_COUNT_OBJECTS, -1);
+	}
+}
+
+/* Takes an object and all below it: breadth first, the list itself is the queue. */
+static void unlink_tree(struct gs_object *top, struct list_head *dead)
+{
+	struct gs_object *object = top, *child, *next;
+
+	unlink_object(top, dead);
+	list_for_each_entry_from(object, dead, sibling)
+	    list_for_each_entry_safe(child, next, &object->children, sibling) unlink_object(child, dead);
+	if (top->kind == GS_KIND_CLIENT) {
+		hash_del(&top->client->by_handle);
+		hash_del(&top->client->by_file);
+		gs_count(GS_COUNT_CLIENTS, -1);
+	}
+}
+
+static void tell_removed(struct gs_group *group, u32 client, u32 handle)
+{
+	struct gpsched_group gone = {.id = group->id,
+				     .pid = group->pid,
+				     .client = client,
+				     .handle = handle,
+				     .engine = group->engine,
+				     .device = group->device};
+
+	gs_notify_group(GS_CMD_REMOVED, &gone);
+	gpsched_on_group(&gone, 0);
+}
+
+/* Frees what was unlinked; children come after their parents in the list, so a client goes with its last object. */
+static void bury(struct list_head *dead)
+{
+	struct gs_object *object, *next;
+	bool woken = false;
+
+	list_for_each_entry_safe_reverse(object, next, dead, sibling)
+	{
+		struct gs_client *client = object->client;
+
+		if (object->kind == GS_KIND_GROUP && READ_ONCE(object->group->dead) && !object->group->told) {
+			object->group->told = true;
+			tell_removed(object->group, client->handle, object->handle);
+			woken = true;
+		}
+		if (object->group)
+			gs_group_put(object->group);
+		if (object->kind == GS_KIND_CLIENT) {
+			put_pid(client->pid);
+			gs_free(client);
+		}
+		gs_free(object);
+	}
+	if (woken)
+		gs_watchdog_kick(0);
+}
+
+static struct gs_object *object_new(u32 handle, u32 class_, enum gs_kind kind)
+{
+	struct gs_object *object = gs_alloc(sizeof(*object), GS_GFP);
+
+	if (!object)
+		return NULL;
+	INIT_LIST_HEAD(&object->sibling);
+	INIT_LIST_HEAD(&object->children);
+	INIT_LIST_HEAD(&object->flat);
+	INIT_LIST_HEAD(&object->in_group);
+	object->handle = handle;
+	object->class_ = class_;
+	object->kind = kind;
+	return object;
+}
+
+static void link_object(struct gs_object *object, struct gs_client *client, struct gs_object *parent)
+{
+	object->client = client;
+	object->parent = parent;
+	hash_add(objects_by_handle, &object->by_handle, object_key(client->handle, object->handle));
+	list_add_tail(&object->flat, &client->flat);
+	if (parent)
+		list_add_tail(&object->sibling, &parent->children);
+	if (object->kind != GS_KIND_CLIENT) {
+		client->objects++;
+		gs_count(GS_COUNT_OBJECTS, 1);
+	}
+}
+
+static void add_client(const void *file, u32 handle)
+{
+	struct gs_client *client = gs_alloc(sizeof(*client), GS_GFP), *old;
+	struct gs_object *root = object_new(handle, 0x41, GS_KIND_CLIENT);
+	unsigned long flags;
+	LIST_HEAD(dead);
+
+	if (!client || !root || atomic64_read(&gs_counters[GS_COUNT_CLIENTS]) >= GS_MAX_TOTAL) {
+		gs_free(client);
+		gs_free(root);
+		gs_count(GS_COUNT_LOST, 1);
+		return;
+	}
+	INIT_LIST_HEAD(&client->flat);
+	client->handle = handle;
+	client->file = file;
+	client->root = root;
+	client->uid = current_euid();
+	client->pid = get_pid(task_tgid(current));
+	spin_lock_irqsave(&gs_registry_lock, flags);
+	old = find_client(handle);
+	if (old)
+		unlink_tree(old->root, &dead);
+	hash_add(clients_by_handle, &client->by_handle, handle);
+	hash_add(clients_by_file, &client->by_file, (unsigned long)file);
+	link_object(root, client, NULL);
+	gs_count(GS_COUNT_CLIENTS, 1);
+	spin_unlock_irqrestore(&gs_registry_lock, flags);
+	bury(&dead);
+}
+
+/* A forked child goes on with its dead parent's descriptor: from now on the client is the child's. */
+static void adopt(struct gs_client *client)
+{
+	struct gs_object *object;
+	struct pid *old = client->pid;
+
+	if (pid_has_task(old, PIDTYPE_TGID))
+		return;
+	client->pid = get_pid(task_tgid(current));
+	client->uid = current_euid();
+	put_pid(old);
+	list_for_each_entry(object, &client->flat, flat)
+	{
+		if (object->kind != GS_KIND_GROUP || object->group->dead)
+			continue;
+		hash_del_rcu(&object->group->by_pid);
+		WRITE_ONCE(object->group->pid, pid_nr(client->pid));
+		hash_add_rcu(groups_by_pid, &object->group->by_pid, object->group->pid);
+	}
+}
+
+static bool group_begins(struct gs_group *group, struct gs_object *name)
+{
+	struct gs_object *device = group_device(name);
+
+	group->id = ++last_id;
+	group->pid = pid_nr(name->client->pid);
+	group->device = device ? device->device : 0;
+	if (xa_err(xa_store(&groups_by_id, group->id, group, GFP_ATOMIC)))
+		return false;
+	hash_add_rcu(groups_by_pid, &group->by_pid, group->pid);
+	gs_count(GS_COUNT_GROUPS, 1);
+	return true;
+}
+
+static void join_group(struct gs_object *object, struct gs_group *group)
+{
+	refcount_inc(&group->refs);
+	object->group = group;
+	if (object->kind == GS_KIND_GROUP) {
+		list_add_tail(&object->in_group, &group->names);
+		return;
+	}
+	list_add_tail(&object->in_group, &group->channels);
+	group->channels_changed = true;
+	if (READ_ONCE(group->setting[GS_FIELD_DISABLED].applied))
+		want_attention(group);
+}
+
+/* An object on a channel says which engine the channel's group is for; the strongest wins. */
+static void engine_known(struct gs_object *channel, u32 class_, struct news *news)
+{
+	struct gs_group *group = channel->group;
+	struct gs_object *name;
+
+	if (!group || engine_of(class_) <= group->engine)
+		return;
+	WRITE_ONCE(group->engine, engine_of(class_));
+	name = first_name(group);
+	if (name) {
+		describe(group, name, &news->group);
+		news->tell = true;
+	}
+}
+
+/* Links a fresh object; false: it cannot be remembered. */
+static bool enter(struct gs_client *client, struct gs_object *object, u32 parent, struct gs_group *group,
+		  struct news *news)
+{
+	struct gs_object *old = find_object(client->handle, object->handle), *above;
+
+	if (old && old->kind == GS_KIND_CLIENT)
+		return false;
+	if (old)
+		unlink_tree(old, &news->dead);
+	if (client->objects >= GS_MAX_OBJECTS)
+		return false;
+	adopt(client);
+	above = find_object(client->handle, parent) ?: client->root;
+	link_object(object, client, above);
+	if (object->kind == GS_KIND_GROUP && !group->id && !group_begins(group, object)) {
+		unlink_tree(object, &news->dead);
+		list_del_init(&object->sibling);
+		return false;
+	}
+	if (object->kind == GS_KIND_GROUP)
+		join_group(object, group);
+	else if (object->kind == GS_KIND_CHANNEL && (group ?: above->group))
+		join_group(object, group ?: above->group);
+	if (object->kind == GS_KIND_GROUP) {
+		describe(object->group, object, &news->group);
+		news->tell = true;
+	}
+	return true;
+}
+
+static void tell(struct news *news)
+{
+	bury(&news->dead);
+	if (!news->tell)
+		return;
+	gs_notify_group(GS_CMD_ADDED, &news->group);
+	gpsched_on_group(&news->group, 1);
+}
+
+static void note_engine(u32 client, u32 parent, u32 class_)
+{
+	struct news news = {.dead = LIST_HEAD_INIT(news.dead)};
+	struct gs_object *channel;
+	unsigned long flags;
+
+	spin_lock_irqsave(&gs_registry_lock, flags);
+	channel = find_object(client, parent);
+	if (channel && channel->kind == GS_KIND_CHANNEL)
+		engine_known(channel, class_, &news);
+	spin_unlock_irqrestore(&gs_registry_lock, flags);
+	tell(&news);
+}
+
+void gs_object_added(const void *file, u32 client_handle, u32 parent, u32 handle, u32 class_, u32 value, bool believed)
+{
+	struct news news = {.dead = LIST_HEAD_INIT(news.dead)};
+	struct gs_group *group = NULL;
+	struct gs_client *client;
+	struct gs_object *object;
+	unsigned long flags;
+	enum gs_kind kind;
+	bool tracked, entered = false;
+
+	kind = kind_of(class_, &tracked);
+	if (!tracked) {
+		note_engine(client_handle, parent, class_);
+		return;
+	}
+	if (kind == GS_KIND_CLIENT) {
+		add_client(file, handle);
+		return;
+	}
+	object = object_new(handle, class_, kind);
+	if (object && kind == GS_KIND_GROUP)
+		group = group_new(GS_GFP);
+	if (object && (kind != GS_KIND_GROUP || group)) {
+		object->device = kind == GS_KIND_DEVICE ? value : 0;
+		object->believed = believed;
+		spin_lock_irqsave(&gs_registry_lock, flags);
+		client = find_client(client_handle);
+		/* The RM lets only the client's own file allocate, so another one here means that we missed a close. */
+		if (client && client->file == file)
+			entered = enter(client, object, parent, group, &news);
+		spin_unlock_irqrestore(&gs_registry_lock, flags);
+	}
+	if (!entered) {
+		gs_count(GS_COUNT_LOST, 1);
+		gs_free(object);
+	}
+	gs_group_put(group);
+	tell(&news);
+}
+
+void gs_object_duplicated(const struct gs_nvos55 *dup)
+{
+	struct news news = {.dead = LIST_HEAD_INIT(news.dead)};
+	struct gs_object *source, *object = object_new(dup->object, 0, GS_KIND_CHANNEL);
+	struct gs_client *client;
+	unsigned long flags;
+	bool entered = false, wanted;
+
+	spin_lock_irqsave(&gs_registry_lock, flags);
+	client = find_client(dup->client);
+	source = find_object(dup->source_client, dup->source_object);
+	wanted = client && source && source->kind != GS_KIND_CLIENT;
+	if (wanted && object) {
+		object->class_ = source->class_;
+		object->kind = source->kind;
+		object->device = source->device;
+		object->believed = source->believed;
+		entered = enter(client, object, dup->parent, source->group, &news);
+	}
+	spin_unlock_irqrestore(&gs_registry_lock, flags);
+	if (!entered)
+		gs_free(object);
+	if (wanted && !entered)
+		gs_count(GS_COUNT_LOST, 1);
+	news.tell = false; /* the same group under one more name */
+	tell(&news);
+}
+
+void gs_object_freed(u32 client, u32 handle)
+{
+	struct gs_object *object;
+	unsigned long flags;
+	LIST_HEAD(dead);
+
+	spin_lock_irqsave(&gs_registry_lock, flags);
+	object = find_object(client, handle);
+	if (object)
+		unlink_tree(object, &dead);
+	spin_unlock_irqrestore(&gs_registry_lock, flags);
+	bury(&dead);
+}
+
+/* The RM no longer knows the group: we missed its end. */
+void gs_group_forget(struct gs_group *group)
+{
+	struct gs_object *name;
+	unsigned long flags;
+	LIST_HEAD(dead);
+
+	spin_lock_irqsave(&gs_registry_lock, flags);
+	while ((name = first_name(group)))
+		unlink_tree(name, &dead);
+	spin_unlock_irqrestore(&gs_registry_lock, flags);
+	bury(&dead);
+}
+
+void gs_owner_set_timeslice(u32 client, u32 handle, u32 us)
+{
+	struct gs_object *object;
+	unsigned long flags;
+	bool held = false;
+
+	spin_lock_irqsave(&gs_registry_lock, flags);
+	object = find_object(client, handle);
+	if (object && object->kind == GS_KIND_GROUP && READ_ONCE(object->group->setting[GS_FIELD_TIMESLICE].known)) {
+		object->group->owner_timeslice = us;
+		want_attention(object->group);
+		held = true;
+	}
+	spin_unlock_irqrestore(&gs_registry_lock, flags);
+	if (held)
+		gs_watchdog_kick(0);
+}
+
+void gs_file_closed(const void *file)
+{
+	struct gs_client *client;
+	struct hlist_node *next;
+	unsigned long flags;
+	LIST_HEAD(dead);
+
+	spin_lock_irqsave(&gs_registry_lock, flags);
+	hash_for_each_possible_safe(clients_by_file, client, next, by_file,
+				    (unsigned long)file) if (client->file == file) unlink_tree(client->root, &dead);
+	spin_unlock_irqrestore(&gs_registry_lock, flags);
+	bury(&dead);
+}
+
+/* The driver unloads only when no file is open, the companion module at any time. */
+void gs_registry_exit(void)
+{
+	struct gs_client *client;
+	struct hlist_node *next;
+	struct gs_group *group;
+	unsigned long flags;
+	LIST_HEAD(dead);
+	int bucket;
+
+	spin_lock_irqsave(&gs_registry_lock, flags);
+	hash_for_each_safe(clients_by_handle, bucket, next, client, by_handle) unlink_tree(client->root, &dead);
+	spin_unlock_irqrestore(&gs_registry_lock, flags);
+	bury(&dead);
+	while ((group = gs_next_attention()))
+		gs_group_put(group);
+	rcu_barrier();
+	xa_destroy(&groups_by_id);
+}
