@@ -5,6 +5,7 @@ attachments of one file must not race.
 """
 
 import logging
+import os
 import queue
 import threading
 import time
@@ -104,8 +105,13 @@ class Attacher:
 
     def _once(self, library: libraries.Library) -> None:
         """A file that failed is not tried again: it would fail for each of its processes."""
-        if library.id in self._done:
-            return
+        try:
+            if library.id not in self._done:
+                self._first(library)
+        finally:
+            os.close(library.descriptor)
+
+    def _first(self, library: libraries.Library) -> None:
         start = time.monotonic()
         count, error = 0, None
         try:

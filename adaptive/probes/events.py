@@ -62,11 +62,18 @@ class Flag(IntFlag):
     ASYNC = 1
 
 
+class ManagedFlag(IntFlag):
+    """``GS_MANAGED_*``: FAST processes also send their events to the actuator's own ring buffer."""
+
+    FAST = 1
+
+
 class Lost(IntEnum):
     """``enum gs_lost``: indices of the map ``lost``."""
 
     EVENTS = 0
     PROCESSES = 1
+    FAST = 2
 
 
 HEAD = struct.Struct("=QIIHHiII")

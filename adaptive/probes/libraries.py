@@ -25,37 +25,44 @@ class FileId(NamedTuple):
 
 
 class Library(NamedTuple):
-    """A libcuda file. ``path`` opens it from here; ``shown`` is its name where it is used."""
+    """A libcuda file, open as ``descriptor`` (the caller closes it); ``shown`` is its name where it is used."""
 
     id: FileId
-    path: str
+    descriptor: int
     shown: str
+
+    @property
+    def path(self) -> str:
+        """A path that stays valid while the descriptor is open, whatever becomes of the process or the name."""
+        return f"/proc/self/fd/{self.descriptor}"
 
 
 def open_library(path: str, shown: str | None = None) -> Library:
-    """Describe a library by a path that is valid here; raises OSError."""
-    status = Path(path).stat()
-    return Library(FileId(status.st_dev, status.st_ino), path, shown or path)
+    """Open a library by a path that is valid here; raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    status = os.fstat(descriptor)
+    return Library(FileId(status.st_dev, status.st_ino), descriptor, shown or path)
 
 
 def mapped_libraries(pid: int) -> list[Library]:
-    """Return the libcuda files that the process has mapped, each once; raises ProcessGoneError."""
+    """Open the libcuda files that the process has mapped, each once; raises ProcessGoneError."""
     try:
         lines = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines()
     except (FileNotFoundError, ProcessLookupError):
         raise ProcessGoneError(pid) from None
-    found: dict[FileId, Library] = {}
-    for line in lines:
-        fields = line.split(maxsplit=5)
-        if len(fields) == 6 and _LIBCUDA.fullmatch(os.path.basename(fields[5].removesuffix(" (deleted)"))):  # noqa: PTH119
-            library = _resolve(pid, fields[0], fields[5])
-            if library:
-                found.setdefault(library.id, library)
-    return list(found.values())
+    mappings = (line.split(maxsplit=5) for line in lines)
+    files: dict[tuple[str, str], tuple[str, str]] = {}  # device and inode -> addresses and name of the first mapping
+    for fields in mappings:
+        if len(fields) == 6 and _LIBCUDA.fullmatch(fields[5].removesuffix(" (deleted)").rpartition("/")[2]):
+            files.setdefault((fields[3], fields[4]), (fields[0], fields[5]))
+    return [library for library in (_open_mapped(pid, *place) for place in files.values()) if library]
 
 
-def _resolve(pid: int, addresses: str, name: str) -> Library | None:
-    """Reach the file itself: map_files also finds one that was replaced or deleted, but wants CAP_SYS_ADMIN."""
+def _open_mapped(pid: int, addresses: str, name: str) -> Library | None:
+    """Reach the file itself: map_files also finds one that was replaced or deleted.
+
+    It wants CAP_SYS_ADMIN, and its names change while the loader still splits the mapping: hence the second way.
+    """
     for path in (f"/proc/{pid}/map_files/{addresses}", f"/proc/{pid}/root{name}"):
         try:
             return open_library(path, name)

@@ -8,7 +8,7 @@ from typing import Any
 from gpsched.adaptive.errors import ProcessGoneError
 from gpsched.adaptive.probes.attacher import Attacher, Attachment
 from gpsched.adaptive.probes.errors import EventDecodeError
-from gpsched.adaptive.probes.events import Call, Event, Lost, ProcessClass, RmAlloc, decode
+from gpsched.adaptive.probes.events import Call, Event, Lost, ManagedFlag, ProcessClass, RmAlloc, decode
 from gpsched.adaptive.probes.program import MAX_PROCESSES, RING_PAGES, Program
 
 
@@ -84,7 +84,21 @@ class Probes:
             return {}
         return {call.name.lower(): calls[call] for call in Call if call is not Call.NONE}
 
+    def send_fast(self, pid: int, enabled: bool) -> None:
+        """Whether the events of a managed process go to ``fast_ring`` too; unknown pids are no error."""
+        managed, key = self._map("managed"), self._key(pid)
+        try:
+            class_ = managed[key].class_
+        except _NOT_FOUND:
+            return
+        managed[key] = managed.Leaf(class_, ManagedFlag.FAST if enabled else 0)
+
     # ---- what they do
+
+    @property
+    def fast_ring(self) -> int:
+        """Descriptor of the ring buffer that the actuator reads."""
+        return int(self._map("fast").map_fd)
 
     def fileno(self) -> int:
         """Descriptor that is readable when ``consume`` has something to do."""
@@ -136,6 +150,10 @@ class Probes:
     def lost(self) -> int:
         """Return the number of events that did not fit into the ring buffer, or that could not be decoded."""
         return self._lost(Lost.EVENTS) + self._undecoded
+
+    def lost_fast(self) -> int:
+        """Return the number of events that did not fit into the actuator's ring buffer."""
+        return self._lost(Lost.FAST)
 
     def lost_processes(self) -> int:
         """Return the number of processes that are not followed because the kernel's table was full."""

@@ -9,8 +9,8 @@ from gpsched.adaptive.probes.events import Call
 STREAM, EVENT, SIZE = 0x5EA0, 0xE0E0, 0x123456789A
 
 # Symbol -> call, asynchronous, arguments of a call as cuda.h orders them ("s" stream, "e" event, "n" bytes, "." others,
-# "c" a launch configuration), and the suffixes under which the library exports it. Written down from cuda.h, not derived
-# from the code under test.
+# "c" a launch configuration), and the suffixes under which the library exports it. Written down from cuda.h, not
+# derived from the code under test.
 TABLE: tuple[tuple[str, Call, bool, str, tuple[str, ...]], ...] = (
     ("cuLaunchKernel", Call.LAUNCH, True, "........s..", ("", "_ptsz")),
     ("cuLaunchKernelEx", Call.LAUNCH, True, "c...", ("", "_ptsz")),

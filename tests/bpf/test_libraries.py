@@ -143,7 +143,7 @@ def test_gone_process() -> None:
     with pytest.raises(ProcessGoneError):
         libraries.mapped_libraries(2**22 + 1)
     with pytest.raises(AttachError):
-        libraries.probe_places(libraries.Library(libraries.FileId(0, 0), "/nonexistent", "/nonexistent"))
+        libraries.probe_places(libraries.Library(libraries.FileId(0, 0), -1, "/nonexistent"))
 
 
 def test_kernel_without_multi_links(monkeypatch: pytest.MonkeyPatch, victim: Victim, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -124,7 +125,7 @@ def test_ended_process_cannot_be_managed(recorder: Recorder, victim: Victim, rea
 def test_thread_is_not_a_process_to_manage(recorder: Recorder, victim: Victim) -> None:
     victim.send("leave")
     victim.do("call none")
-    (thread,) = [int(tid) for tid in os.listdir(f"/proc/{victim.pid}/task") if int(tid) != victim.pid]
+    (thread,) = {int(path.name) for path in Path(f"/proc/{victim.pid}/task").iterdir()} - {victim.pid}
     with pytest.raises(ProcessGoneError):
         recorder.probes.manage(thread, "lc")
 

@@ -1,0 +1,95 @@
+"""What the probes cost on this machine; prints a table. Run as root: python -m tests.bpf.bench."""
+
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from gpsched.adaptive.probes import links
+from gpsched.adaptive.probes.events import CudaEvent, Event
+from gpsched.adaptive.probes.probes import Probes
+from tests.bpf import fake_cuda
+from tests.bpf.conftest import PROGRAMS, Victim, compile_c
+
+
+CALLS = 50_000
+EVENTS = 500
+
+
+def per_call_us(victim: Victim) -> float:
+    """Median of five runs: processor time of one call of an empty entry point, in µs (others may use the machine)."""
+    runs = []
+    for _ in range(5):
+        start = cpu_seconds(victim)
+        victim.do(f"repeat {CALLS} cuLaunchKernel")
+        runs.append((cpu_seconds(victim) - start) / CALLS * 1e6)
+    return statistics.median(runs)
+
+
+def cpu_seconds(victim: Victim) -> float:
+    """User and system time of the victim so far."""
+    fields = Path(f"/proc/{victim.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def latencies_us(probes: Probes, victim: Victim, events: list[tuple[float, Event]]) -> list[float]:
+    """From the entry of a call to the handler, one call every few milliseconds, in µs."""
+    events.clear()
+    for _ in range(EVENTS):
+        victim.send("call cuStreamSynchronize")
+        probes.poll(100)
+        time.sleep(0.002)
+        probes.poll(0)
+    entries = [(at, event) for at, event in events if isinstance(event, CudaEvent) and not event.is_return]
+    return sorted(at - event.time_ns / 1e3 for at, event in entries)
+
+
+def resident_mib() -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        library = fake_cuda.build(folder)
+        victim = Victim(compile_c(PROGRAMS / "victim.c", folder / "victim", "-ldl", "-pthread"))
+        try:
+            measure(library, victim)
+        finally:
+            victim.close()
+
+
+def measure(library: Path, victim: Victim) -> None:
+    victim.do(f"load {library}")
+    bare = per_call_us(victim)
+    probes, events = Probes(), list[tuple[float, Event]]()
+    start = time.monotonic()
+    probes.load(lambda event: events.append((time.monotonic_ns() / 1e3, event)))
+    print(f"load                          {time.monotonic() - start:8.2f} s   RSS {resident_mib():.0f} MiB")
+    probes.attach_file(library)
+    assert probes.wait_attached(60)
+    (attachment,) = probes.attachments()
+    print(f"attach {attachment.entry_points} entry points        {attachment.seconds:8.3f} s")
+    print(f"call, unmanaged process       {per_call_us(victim) - bare:8.2f} µs more than {bare:.3f}")
+    probes.manage(victim.pid, "be")
+    print(f"call, best-effort             {per_call_us(victim) - bare:8.2f} µs")
+    probes.manage(victim.pid, "lc")
+    print(f"call, latency-critical        {per_call_us(victim) - bare:8.2f} µs (ring full)")
+    while probes.poll(10):
+        pass
+    values = latencies_us(probes, victim, events)
+    print(
+        f"entry to handler              {values[len(values) // 2]:8.0f} µs p50, {values[len(values) * 99 // 100]:.0f} p99"
+    )
+    start = time.monotonic()
+    probes.close()
+    print(f"close                         {time.monotonic() - start:8.2f} s")
+
+
+if __name__ == "__main__":
+    main()
+    print("one perf event a place, as before Linux 6.6:")
+    links.supports_multi = lambda _program: False
+    main()
