@@ -64,11 +64,11 @@ static __always_inline void count_call(u32 pid, u32 call)
 		__sync_fetch_and_add(&own->calls[call], 1);
 }
 
-static __always_inline bool is_latency_critical(u32 pid)
+static __always_inline struct gs_managed *latency_critical(u32 pid)
 {
 	struct gs_managed *process = managed.lookup(&pid);
 
-	return process && process->class_ == GS_CLASS_LC;
+	return process && process->class_ == GS_CLASS_LC ? process : 0;
 }
 
 /* A query tells something only by its result, so its entry is counted and not sent. */
@@ -77,10 +77,11 @@ int cuda_enter(struct pt_regs *ctx)
 	u64 cookie = bpf_get_attach_cookie(ctx);
 	u32 call = GS_COOKIE_CALL(cookie);
 	u32 pid = current_pid();
+	struct gs_managed *process = latency_critical(pid);
 	struct gs_event *event;
 
 	count_call(pid, call);
-	if (!is_latency_critical(pid) || is_query(call))
+	if (!process || is_query(call))
 		return 0;
 	event = reserve_event(GS_CUDA_ENTER);
 	if (!event)
@@ -89,7 +90,7 @@ int cuda_enter(struct pt_regs *ctx)
 	event->flags = GS_COOKIE_FLAGS(cookie);
 	event->cuda.handle = argument(ctx, GS_COOKIE_HANDLE(cookie));
 	event->cuda.bytes = argument(ctx, GS_COOKIE_BYTES(cookie));
-	events.ringbuf_submit(event, 0);
+	submit_event(event, process);
 	return 0;
 }
 
@@ -99,9 +100,10 @@ int cuda_return(struct pt_regs *ctx)
 	u64 cookie = bpf_get_attach_cookie(ctx);
 	u32 call = GS_COOKIE_CALL(cookie);
 	s32 result = PT_REGS_RC(ctx);
+	struct gs_managed *process = latency_critical(current_pid());
 	struct gs_event *event;
 
-	if (!is_latency_critical(current_pid()))
+	if (!process)
 		return 0;
 	if (is_query(call) && result == CUDA_ERROR_NOT_READY)
 		return 0;
@@ -111,6 +113,6 @@ int cuda_return(struct pt_regs *ctx)
 	event->call = call;
 	event->flags = GS_COOKIE_FLAGS(cookie);
 	event->result = result;
-	events.ringbuf_submit(event, 0);
+	submit_event(event, process);
 	return 0;
 }

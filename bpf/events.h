@@ -104,14 +104,17 @@ struct gs_event {
 /* Value of the map `managed`, keyed by pid. */
 struct gs_managed {
 	__u32 class_; /* enum gs_class */
-	__u32 pad;
+	__u32 flags;  /* GS_MANAGED_* */
 };
+
+#define GS_MANAGED_FAST 0x1 /* the actuator has a plan for it: its events go to the ring `fast` as well */
 
 /* Indices of the per-CPU array `lost`. */
 enum gs_lost {
 	GS_LOST_EVENTS = 0,    /* the ring buffer was full */
 	GS_LOST_PROCESSES = 1, /* the map of processes was full: a fork or a new GPU process is not followed */
-	GS_LOST_COUNT = 2,
+	GS_LOST_FAST = 2,      /* the actuator's ring buffer was full */
+	GS_LOST_COUNT = 3,
 };
 
 /* Value of the map `counters`, keyed by pid: calls by kind, kept for lc and be alike. */

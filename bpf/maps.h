@@ -5,7 +5,7 @@
  * they filter by the same map of processes and write to the same ring buffer: one module is
  * one compilation and the order of a process's events is the order in which they happened.
  *
- * Compile-time settings: GS_RING_PAGES, GS_MAX_PROCESSES, and the offsets GS_TASK_SIGNAL,
+ * Compile-time settings: GS_RING_PAGES, GS_FAST_PAGES, GS_MAX_PROCESSES, and the offsets GS_TASK_SIGNAL,
  * GS_TASK_EXIT_CODE and GS_SIGNAL_LIVE, taken from the running kernel's BTF because the
  * headers may be of another version.
  */
@@ -14,6 +14,8 @@
 #include <uapi/asm-generic/ioctl.h>
 
 BPF_RINGBUF_OUTPUT(events, GS_RING_PAGES);
+/* A ring buffer has one reader, and the actuator must not wait for the daemon: it has a small one of its own. */
+BPF_RINGBUF_OUTPUT(fast, GS_FAST_PAGES);
 BPF_HASH(managed, u32, struct gs_managed, GS_MAX_PROCESSES);
 BPF_HASH(counters, u32, struct gs_counters, GS_MAX_PROCESSES);
 BPF_PERCPU_ARRAY(lost, u64, GS_LOST_COUNT);
@@ -62,4 +64,12 @@ static __always_inline bool follow(u32 pid, u32 class_)
 		return false;
 	}
 	return true;
+}
+
+/* The actuator's copy goes first: it is the one in a hurry. */
+static __always_inline void submit_event(struct gs_event *event, const struct gs_managed *process)
+{
+	if (process->flags & GS_MANAGED_FAST && fast.ringbuf_output(event, sizeof(*event), 0))
+		count_lost(GS_LOST_FAST);
+	events.ringbuf_submit(event, 0);
 }

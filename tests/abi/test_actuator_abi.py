@@ -16,9 +16,25 @@ from gpsched.adaptive.actuator.records import Counters, Reason, Record
 
 NATIVE = Path(gpsched.adaptive.actuator.__file__).parent / "native"
 CONSTANTS = (
-    "MAGIC MAX_GPUS MAX_SLOTS MAX_GROUPS MAX_CHANNELS MAX_PLANS MAX_TRIGGERS MAX_TURNS MAX_RECORDS NO_INDEX "
-    "MSG_SLOT MSG_DROP MSG_PUBLISH MSG_EVENT SLOT_DRIVER SLOT_PIDFD SLOT_AGENT SLOT_RING"
-).split()  # noqa: SIM905
+    "MAGIC",
+    "MAX_GPUS",
+    "MAX_SLOTS",
+    "MAX_GROUPS",
+    "MAX_CHANNELS",
+    "MAX_PLANS",
+    "MAX_TRIGGERS",
+    "MAX_TURNS",
+    "MAX_RECORDS",
+    "NO_INDEX",
+    "MSG_SLOT",
+    "MSG_DROP",
+    "MSG_PUBLISH",
+    "MSG_EVENT",
+    "SLOT_DRIVER",
+    "SLOT_PIDFD",
+    "SLOT_AGENT",
+    "SLOT_RING",
+)
 
 
 def _expressions():

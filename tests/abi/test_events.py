@@ -23,6 +23,7 @@ ENUMS = {
     "GS_CALL_": events.Call,
     "GS_LOST_": events.Lost,
     "GS_FLAG_": events.Flag,
+    "GS_MANAGED_": events.ManagedFlag,
     "GS_": events.Kind,
 }
 
@@ -74,7 +75,7 @@ def test_sizes(tmp_path: Path) -> None:
 
 
 def test_every_enumerator_has_its_python_value(tmp_path: Path) -> None:
-    names = [*re.findall(r"^\s+(GS_\w+) = \d+,", HEADER.read_text(), re.M), "GS_FLAG_ASYNC"]
+    names = [*re.findall(r"^\s+(GS_\w+) = \d+,", HEADER.read_text(), re.M), "GS_FLAG_ASYNC", "GS_MANAGED_FAST"]
     known = [name for name in names if name not in ("GS_CALL_COUNT", "GS_LOST_COUNT")]
     seen = 0
     for name, value in zip(known, evaluate(tmp_path, known), strict=True):
