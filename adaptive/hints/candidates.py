@@ -65,9 +65,20 @@ class CandidateTable:
         return len(self._candidates)
 
     def windows(self, wanted: set[Matcher] | None = None) -> list[tuple[Matcher, LeadWindow]]:
-        """Return all that can be judged, or what is wanted of it."""
-        found = [item for candidate in self._candidates.values() for item in candidate.windows()]
-        return found if wanted is None else [item for item in found if item[0] in wanted]
+        """Return all that differ (of equal ones the most general), or those wanted."""
+        found: dict[int, tuple[Matcher, LeadWindow]] = {}
+        for candidate in sorted(self._candidates.values(), key=lambda c: c.matcher.conditions):
+            for matcher, window in candidate.windows():
+                if wanted is None:
+                    found.setdefault(window.fingerprint(), (matcher, window))
+                elif matcher in wanted:
+                    found[id(window)] = matcher, window
+        return list(found.values())
+
+    def forget_idle(self) -> None:
+        """What was taken for idle so far was not always."""
+        for candidate in self._candidates.values():
+            candidate.idle.truncate(0)
 
     def occur(
         self,

@@ -7,6 +7,8 @@ by its payload's size, another by its connection.
 
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from gpsched.adaptive.hints.costs import Costs
 from gpsched.adaptive.hints.leads import Bursts, Evaluation, LeadWindow, evaluate, score
 from gpsched.adaptive.hints.model import Trigger
@@ -21,6 +23,8 @@ _FALSE_SHARE = 0.01
 _FALSE_SHARES = {WakeKind.CLOCK: 0.1, WakeKind.BURST_END: 0.02}
 _ONE_FORGIVEN = 24  # occurrences that excuse one false one
 _LEAST_GAIN = 0.02  # of the switch time, averaged over all bursts
+_STARTS = 6
+_NO_SOURCE = {WakeKind.CLOCK, WakeKind.BURST_END, WakeKind.COPY_H2D}
 _SOURCE_RECALL = 0.2
 _YOUNG = 0.97  # of the shortest usual lead
 _GENERAL_BONUS = 0.01  # per condition spared: a general matcher survives more changes of the program
@@ -41,13 +45,20 @@ def rate(windows: Iterable[tuple[Matcher, LeadWindow]], last: Bursts, costs: Cos
 
 def select(rated: Sequence[Rated], costs: Costs) -> list[Rated]:
     """Return the best set of triggers, best first; empty when the first launch is best."""
-    left = [item for item in rated if objection(*item, costs) is None]
-    chosen: list[Rated] = []
-    covered: set[int] = set()
-    budget = costs.waste_budget
+    usable = [item for item in rated if objection(*item, costs) is None]
+    usable.sort(key=lambda item: _gain(item, set(), costs), reverse=True)
+    # Greedy sets from several starts: the best single trigger may leave gaps that none fills.
+    sets = [_extend([start], usable, costs) for start in usable[:_STARTS] if _worth(start, set(), costs)]
+    return max(sets, key=lambda chosen: total_gain(chosen, costs), default=[])
+
+
+def _extend(chosen: list[Rated], usable: list[Rated], costs: Costs) -> list[Rated]:
+    covered = set(chosen[0][1].covered)
+    budget = costs.waste_budget - chosen[0][1].waste_share
+    left = [item for item in usable if item is not chosen[0]]
     while left and len(chosen) < MOST:
         best = max(left, key=lambda item: _gain(item, covered, costs))
-        if _gain(best, covered, costs) < _LEAST_GAIN * costs.switch_us:
+        if not _worth(best, covered, costs):
             break
         left.remove(best)
         if best[1].waste_share <= budget:
@@ -58,17 +69,23 @@ def select(rated: Sequence[Rated], costs: Costs) -> list[Rated]:
 
 
 def source(rated: Sequence[Rated]) -> Trigger | None:
-    """Return the wakes that queue requests: the earliest that announce bursts of an idle process reliably."""
+    """Return the wakes that queue requests: of those that announce an idle process's bursts, the most frequent."""
+    rates = {matcher: found.samples * found.recall / found.announced for matcher, found in rated if found.announced}
     found = [
         (matcher, evaluation)
         for matcher, evaluation in rated
-        if matcher.idle
+        if matcher.kind not in _NO_SOURCE
         and not _is_false(matcher, evaluation)
         and evaluation.announced >= MINIMUM
         and evaluation.recall >= _SOURCE_RECALL
         and evaluation.longest_us <= 2 * evaluation.shortest_us
     ]
-    best = max(found, key=lambda item: (item[1].shortest_us, -item[0].conditions), default=None)
+
+    def rank(item: Rated) -> tuple[float, float]:
+        matcher, evaluation = item
+        return round(rates.get(replace(matcher, idle=False), rates[matcher]), 1), evaluation.shortest_us
+
+    best = max(found, key=rank, default=None)
     return trigger(*best) if best else None
 
 
@@ -150,6 +167,10 @@ def _is_false(matcher: Matcher, found: Evaluation) -> bool:
 
 def _new_share(found: Evaluation, covered: set[int]) -> float:
     return len(found.covered - covered) / max(len(found.covered), 1)
+
+
+def _worth(item: Rated, covered: set[int], costs: Costs) -> bool:
+    return _gain(item, covered, costs) >= _LEAST_GAIN * costs.switch_us
 
 
 def _gain(item: Rated, covered: set[int], costs: Costs) -> float:

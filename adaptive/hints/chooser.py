@@ -135,7 +135,7 @@ class Chooser:
         for _, window in self.table.windows():
             window.follow_drift()
         rated = self.rate(self.costs)
-        self._source = choose.source(rated)
+        self._set_source(choose.source(rated))
         chosen = choose.select(rated, self.costs)
         present = {trigger.matcher for trigger in self.choice.triggers}
         kept = [item for item in rated if item[0] in present and choose.objection(*item, self.costs) is None]
@@ -145,6 +145,12 @@ class Chooser:
             return self._set(self._from_rated(chosen))
         state: State = "drift" if self.choice.state == "drift" else "learning"
         return self._set(Choice(state, why=choose.explain_fallback(rated, self.costs)))
+
+    def _set_source(self, source: Trigger | None) -> None:
+        before, self._source = self._source, source
+        # Wakes between a burst's end and the launch of what waited then seemed to be idle ones with a short lead.
+        if source and (before is None or before.matcher != source.matcher) and source.lead_us["p1"] < source.young_us:
+            self.table.forget_idle()
 
     def _gain(self, rated: list[choose.Rated]) -> float:
         return choose.total_gain(rated, self.costs)

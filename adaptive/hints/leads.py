@@ -67,6 +67,10 @@ class LeadWindow:
         self._bursts.append(burst)
         self.last_burst = burst
 
+    def fingerprint(self) -> int:
+        """Windows with equal leads have equal fingerprints."""
+        return hash(tuple(self._leads))
+
     def truncate(self, keep: int) -> None:
         """Forget all but the last ``keep`` occurrences."""
         while len(self._leads) > keep:
@@ -158,7 +162,7 @@ def _rank(evaluation: Evaluation, costs: Costs) -> tuple[bool, float]:
 def _limit(leads: Floats, percent: float) -> float:
     finite = leads[np.isfinite(leads)]
     low, high = np.percentile(finite, (5, percent))
-    return float(high + 0.25 * (high - low) + 50.0)
+    return float(high + max(0.5 * (high - low), 0.2 * high, 50.0))  # a late burst costs less than a lost reservation
 
 
 def _evaluate_limit(
@@ -205,9 +209,9 @@ def _earliest(leads: Floats, bursts: npt.NDArray[np.int64]) -> tuple[npt.NDArray
 
 
 def _shortest(effective: Floats) -> float:
-    """P1, but for a few wakes that only seem to be first: then near P10."""
-    p1, p10 = np.percentile(effective, (1, 10))
-    return float(max(p1, 0.93 * p10))
+    """P1, but for a few wakes that only seem to be first: then near P10 or P25."""
+    p1, p10, p25 = np.percentile(effective, (1, 10, 25))
+    return float(max(p1, 0.93 * p10, 0.9 * p25))
 
 
 def _low_leads(effective: Floats) -> list[float]:

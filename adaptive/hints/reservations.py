@@ -38,12 +38,22 @@ class Reservations:
         self._followed: deque[bool] = deque(maxlen=self._COMPANIONS)
         self._bursts = self._reserved = self._in_time = self._made = self._false = 0
         self._hidden = self._unhidden = self._waste = 0.0
+        self._history: deque[tuple[float, float]] = deque(maxlen=64)  # time and waste so far at each burst
         self._began_us = self._now_us = 0.0
 
     @property
     def keep_companions(self) -> bool:
         """Whether a wake too young to have caused a burst reliably announces the next one."""
-        return len(self._followed) >= 8 and sum(self._followed) >= self._TRUSTED * len(self._followed)
+        reliable = len(self._followed) >= 8 and sum(self._followed) >= self._TRUSTED * len(self._followed)
+        return reliable and self.recent_waste_share <= self.costs.waste_budget
+
+    @property
+    def recent_waste_share(self) -> float:
+        """Share of GPU time wasted over the last bursts."""
+        if not self._history:
+            return 0.0
+        since, before = self._history[0]
+        return (self._waste - before) / max(self._now_us - since, 1.0)
 
     def waiting(self, now_us: float) -> bool:
         """Whether a trigger has occurred and its burst has yet to come."""
@@ -138,6 +148,7 @@ class Reservations:
             self._followed.append(followed)
             self._companion = None
         self._bursts += 1
+        self._history.append((time_us, self._waste))
         hidden = float(self.costs.hidden(margin)) if margin >= 0.0 else 0.0
         self._hidden += hidden
         self._unhidden += self.costs.switch_us - hidden
