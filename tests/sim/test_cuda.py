@@ -1,8 +1,10 @@
 """The simulated libcuda, used by child processes through ctypes; times are those of the GPU's own clock."""
 
+import ctypes
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import textwrap
@@ -96,8 +98,6 @@ def test_a_context_allocates_what_the_real_library_does(two_gpus: SimulatedGpu) 
 
 def scan(pid: int, number: int) -> dict[int, list[int]]:
     """Channels by group of the only client, found by asking."""
-    import ctypes
-
     pidfd = os.pidfd_open(pid)
     fd = ctypes.CDLL(None).syscall(438, pidfd, number, 0)
     os.close(pidfd)
@@ -280,6 +280,50 @@ def test_hold_runs_until_its_flag_is_set(two_gpus: SimulatedGpu, by: str) -> Non
     assert us >= 50_000 / two_gpus.scale * 0.95
 
 
+def test_a_hold_ends_by_itself_and_lets_the_next_go(two_gpus: SimulatedGpu) -> None:
+    first, second, flag = run(
+        two_gpus,
+        """
+        c = Cuda()
+        text = b".version 7.0\\n.entry gpsched_hold(.param .u64 flag, .param .u32 seq, .param .u64 limit_ns) { ret; }"
+        module = c.out(POINTER, "cuModuleLoadData", ctypes.c_char_p(text))
+        hold = c.out(POINTER, "cuModuleGetFunction", module, ctypes.c_char_p(b"gpsched_hold"))
+        page = ctypes.create_string_buffer(4096)
+        address = ctypes.addressof(page)
+        c.call("cuMemHostRegister_v2", page, ctypes.c_size_t(4096), 2)
+        again = c.status("cuMemHostRegister_v2", page, ctypes.c_size_t(4096), 2)
+        assert again == 712, again
+        s = c.stream()
+        events = [c.event(s)]
+        for _ in range(2):
+            c.launch_with(hold, [U64(address), U32(7), U64(3_000_000)], s)
+            events.append(c.event(s))
+        us = [c.elapsed_us(a, b) for a, b in zip(events, events[1:])]
+        c.call("cuMemHostUnregister", page)
+        print(json.dumps([*us, U32.from_address(address).value]))
+        """,
+    )
+    assert first == pytest.approx(3000, abs=200)
+    assert second < 50
+    assert flag == 7
+
+
+def test_a_destroyed_context_is_refused_not_followed(two_gpus: SimulatedGpu) -> None:
+    assert run(
+        two_gpus,
+        """
+        c = Cuda()
+        s, d = c.stream(), c.alloc(1)
+        c.call("cuCtxPushCurrent_v2", c.context)
+        c.call("cuCtxDestroy_v2", c.context)
+        again = Cuda()
+        gone = [again.status("cuStreamSynchronize", s), again.status("cuCtxDestroy_v2", c.context)]
+        again.call("cuCtxSetCurrent", c.context)
+        print(json.dumps([*gone, again.status("cuCtxSynchronize")]))
+        """,
+    ) == [400, 201, 709]
+
+
 def test_injection_and_lookup(two_gpus: SimulatedGpu, tmp_path: Path) -> None:
     source = tmp_path / "inject.c"
     source.write_text('#include <stdlib.h>\nint InitializeInjection(void) { return !setenv("INJECTED", "yes", 1); }\n')
@@ -404,7 +448,14 @@ def test_eight_processes_on_two_gpus_share_fairly(two_gpus: SimulatedGpu) -> Non
 def test_a_killed_process_frees_the_gpu(two_gpus: SimulatedGpu) -> None:
     hog = start(
         two_gpus,
-        "c = Cuda(); d = c.alloc(1); [c.launch(d, 4e6, 1) for _ in range(50)]; print('x', flush=True); sys.stdin.read()",
+        """
+        c = Cuda()
+        d = c.alloc(1)
+        for _ in range(50):
+            c.launch(d, 4e6, 1)
+        print("ready", flush=True)
+        sys.stdin.read()
+        """,
     )
     try:
         line(hog)
@@ -448,3 +499,68 @@ def test_a_program_learns_that_the_server_died() -> None:
             assert line(child) == "719"
         finally:
             finish(child)
+
+
+LC_LOOP = """
+c = Cuda()
+d, s = c.alloc(1), c.stream()
+for text in sys.stdin:
+    us = []
+    for i in range(int(text)):
+        time.sleep(0.0231)
+        begin = c.event(s)
+        c.launch(d, 100, 1, s)
+        us.append(c.elapsed_us(begin, c.event(s)))
+    print(sum(us) / len(us), flush=True)
+"""
+
+BE_LOOP = """
+c = Cuda()
+d, s = c.alloc(1), c.stream()
+events = []
+print("ready", flush=True)
+while True:
+    c.launch(d, 400, 1, s)
+    events.append(c.event(s))
+    if len(events) == 16:
+        c.call("cuEventSynchronize", events[0])
+        c.call("cuEventDestroy_v2", events.pop(0))
+"""
+
+
+def test_timeslices_set_from_outside_change_the_latency() -> None:
+    def ask(child: subprocess.Popen[str], requests: int) -> float:
+        assert child.stdin is not None
+        child.stdin.write(f"{requests}\n")
+        child.stdin.flush()
+        return float(line(child))
+
+    with SimulatedGpu(scale=5) as gpu:
+        lc, be = start(gpu, LC_LOOP), start(gpu, BE_LOOP)
+        try:
+            line(be)
+            default = ask(lc, 60)
+            set_slice(be.pid, 1)
+            short = ask(lc, 60)
+        finally:
+            finish(lc)
+            finish(be)
+    # Half a slice on average and the switch; then the switch alone (what is left is the clients' jitter in real time).
+    assert 700 <= default - 100 <= 1800
+    assert 180 <= short - 100 <= 400
+    assert default / short > 2.5
+
+
+def set_slice(pid: int, us: int) -> None:
+    number = next(int(p.name) for p in Path(f"/proc/{pid}/fd").iterdir() if p.readlink().name == "nvidiactl")
+    found = scan(pid, number)
+    group = next(handle for handle, channels in found.items() if len(channels) == 8)
+    pidfd = os.pidfd_open(pid)
+    fd = ctypes.CDLL(None).syscall(438, pidfd, number, 0)
+    os.close(pidfd)
+    statuses = [
+        rm.control(fd, client, group, rm.SET_TIMESLICE, struct.pack("<Q", us))[0]
+        for client in range(0xC1D00000, 0xC1D00010)
+    ]
+    os.close(fd)
+    assert statuses.count(rm.OK) == 1

@@ -15,7 +15,7 @@ CUresult current_context(struct context **context)
 {
 	*context = depth ? stack[depth - 1] : NULL;
 	if (*context)
-		return CUDA_SUCCESS;
+		return (*context)->dead ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
 	return ensure_ready() ? CUDA_ERROR_NOT_INITIALIZED : CUDA_ERROR_INVALID_CONTEXT;
 }
 
@@ -70,11 +70,11 @@ static void context_free(struct context *context)
 		link = &(*link)->next;
 	if (*link)
 		*link = context->next;
+	context->dead = true;
 	while (context->streams)
 		stream_destroy(context->streams);
 	pthread_mutex_unlock(&sim_lock);
 	rm_free(rm_root(), context->rm_device);
-	free(context);
 }
 
 static CUresult context_new(struct context **to, CUdevice device)
@@ -136,8 +136,8 @@ static void drop_from_stack(struct context *context)
 
 static CUresult destroy(CUcontext context)
 {
-	if (!context)
-		return CUDA_ERROR_INVALID_VALUE;
+	if (!context || context->dead)
+		return CUDA_ERROR_INVALID_CONTEXT;
 	drop_from_stack(context);
 	context_free(context);
 	return CUDA_SUCCESS;

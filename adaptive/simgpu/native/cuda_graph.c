@@ -65,6 +65,19 @@ static CUresult is_capturing(CUstream handle, int *status, bool per_thread)
 	return result;
 }
 
+/* Captures never forbid other calls here, whatever the mode: it is only kept. */
+static CUresult exchange_mode(int *mode)
+{
+	static __thread int current;
+	int previous = current;
+
+	if (!mode || *mode < 0 || *mode > 2)
+		return CUDA_ERROR_INVALID_VALUE;
+	current = *mode;
+	*mode = previous;
+	return CUDA_SUCCESS;
+}
+
 static CUresult instantiate(CUgraphExec *to, CUgraph graph)
 {
 	if (!to || !graph)
@@ -115,3 +128,4 @@ STREAM_CALL(cuGraphUpload, _ptsz, (CUgraphExec exec, CUstream stream),
 	    ((void)stream, (void)per_thread, exec ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE))
 CALL(cuGraphExecDestroy, (CUgraphExec exec), destroy(exec))
 CALL(cuGraphDestroy, (CUgraph graph), destroy(graph))
+CALL(cuThreadExchangeStreamCaptureMode, (int *mode), exchange_mode(mode))

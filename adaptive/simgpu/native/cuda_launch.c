@@ -2,7 +2,8 @@
 /*
  * Modules, functions, launches. There is no code to run: a kernel is GPU time and, for the two that are known by name,
  * an effect. gpsched_work(u64 state, u64 count, u32 iters, u32 n) takes iters ns and adds 1 to count[0..n);
- * gpsched_hold(u64 flag, u32 seq) runs until the 32-bit word at `flag` is at least `seq`.
+ * gpsched_hold(u64 flag, u32 seq[, u64 limit_ns]) runs until the 32-bit word at `flag` is at least `seq`, or for the
+ * limit.
  */
 #include "cuda_sim.h"
 
@@ -18,11 +19,13 @@ enum function_kind { UNKNOWN, WORK, HOLD };
 struct function {
 	struct function *next;
 	enum function_kind kind;
+	bool is_limited;
 	char name[NAME_LENGTH];
 };
 
 struct module {
 	struct function *functions;
+	bool hold_is_limited; /* its gpsched_hold has the third parameter */
 };
 
 /* CUlaunchConfig of cuda.h */
@@ -32,6 +35,21 @@ struct launch_config {
 	void *attributes;
 	unsigned int attribute_count;
 };
+
+/* Does the PTX text declare gpsched_hold with three parameters? */
+static bool finds_limited_hold(const char *image)
+{
+	bool is_text = !strncmp(image, "//", 2) || !strncmp(image, ".version", 8) || *image == '\n';
+	const char *at = is_text ? strstr(image, "gpsched_hold") : NULL;
+	const char *end = at ? strchr(at, ')') : NULL;
+	int parameters = 0;
+
+	while (end && (at = strstr(at, ".param")) && at < end) {
+		parameters++;
+		at++;
+	}
+	return parameters >= 3;
+}
 
 static CUresult load(CUmodule *to, const void *image)
 {
@@ -43,7 +61,10 @@ static CUresult load(CUmodule *to, const void *image)
 	if (!to || !image)
 		return CUDA_ERROR_INVALID_VALUE;
 	*to = calloc(1, sizeof(**to));
-	return *to ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	if (!*to)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	(*to)->hold_is_limited = finds_limited_hold(image);
+	return CUDA_SUCCESS;
 }
 
 static CUresult unload(CUmodule module)
@@ -69,6 +90,7 @@ static CUresult get_function(CUfunction *to, CUmodule module, const char *name)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	strcpy(function->name, name);
 	function->kind = !strcmp(name, "gpsched_work") ? WORK : !strcmp(name, "gpsched_hold") ? HOLD : UNKNOWN;
+	function->is_limited = function->kind == HOLD && module->hold_is_limited;
 	pthread_mutex_lock(&sim_lock);
 	function->next = module->functions;
 	module->functions = function;
@@ -111,14 +133,16 @@ static CUresult work(struct operation *o, void **params, void **extra)
 	return CUDA_SUCCESS;
 }
 
-static CUresult hold(struct operation *o, void **params, void **extra)
+static CUresult hold(const struct function *function, struct operation *o, void **params, void **extra)
 {
-	uint64_t flag;
+	uint64_t flag, limit_ns = 0, limit_us = 0;
 	uint32_t seq;
 
 	if (!parameter(params, extra, 0, 0, &flag, 8) || !parameter(params, extra, 1, 8, &seq, 4))
 		return CUDA_ERROR_INVALID_VALUE;
-	o->op = (struct sim_op){.kind = OP_HOLD, .arg = flag, .value = seq};
+	if (function->is_limited && parameter(params, extra, 2, 16, &limit_ns, 8))
+		limit_us = limit_ns / 1000 < UINT32_MAX ? limit_ns / 1000 + 1 : UINT32_MAX;
+	o->op = (struct sim_op){.kind = OP_HOLD, .arg = flag, .value = limit_us << 32 | seq};
 	return CUDA_SUCCESS;
 }
 
@@ -132,7 +156,7 @@ static CUresult launch(CUfunction function, CUstream stream, void **params, void
 	if (function->kind == WORK)
 		result = work(&o, params, extra);
 	else if (function->kind == HOLD)
-		result = hold(&o, params, extra);
+		result = hold(function, &o, params, extra);
 	else
 		o.op.arg = default_ns();
 	return result ? result : stream_enqueue(stream, per_thread, &o, false);

@@ -23,7 +23,7 @@ struct block {
 	struct block *next;
 	char *base;
 	size_t bytes;
-	bool host;
+	bool host, registered; /* memory of the program's own, made known by cuMemHostRegister */
 };
 
 #define APPLY_ABOVE 256 /* pending effects, for programs that only launch */
@@ -160,6 +160,7 @@ static CUresult allocate(void **to, size_t bytes, bool host)
 	}
 	block->bytes = bytes;
 	block->host = host;
+	block->registered = false;
 	pthread_mutex_lock(&sim_lock);
 	block->next = blocks;
 	blocks = block;
@@ -180,7 +181,7 @@ static CUresult release(void *base, bool host)
 	if (!current_context(&context))
 		context_wait(context);
 	pthread_mutex_lock(&sim_lock);
-	while (*link && ((*link)->base != base || (*link)->host != host))
+	while (*link && ((*link)->base != base || (*link)->host != host || (*link)->registered))
 		link = &(*link)->next;
 	struct block *block = *link;
 	if (block) {
@@ -193,6 +194,38 @@ static CUresult release(void *base, bool host)
 	free(block->base);
 	free(block);
 	return CUDA_SUCCESS;
+}
+
+static CUresult register_host(void *base, size_t bytes)
+{
+	struct block *block = base && bytes && !ensure_ready() ? malloc(sizeof(*block)) : NULL;
+	CUresult result = block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+
+	pthread_mutex_lock(&sim_lock);
+	if (block && known(base)) {
+		result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+		free(block);
+	} else if (block) {
+		*block = (struct block){.next = blocks, .base = base, .bytes = bytes, .host = true, .registered = true};
+		blocks = block;
+	}
+	pthread_mutex_unlock(&sim_lock);
+	return result;
+}
+
+static CUresult unregister_host(void *base)
+{
+	struct block **link = &blocks;
+
+	pthread_mutex_lock(&sim_lock);
+	while (*link && ((*link)->base != base || !(*link)->registered))
+		link = &(*link)->next;
+	struct block *block = *link;
+	if (block)
+		*link = block->next;
+	pthread_mutex_unlock(&sim_lock);
+	free(block);
+	return block ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
 static CUresult memory_info(size_t *free_bytes, size_t *total)
@@ -245,10 +278,10 @@ CALL(cuMemFree_v2, (D address), release((void *)address, false))
 CALL(cuMemAllocHost, (void **to, size_t bytes), allocate(to, bytes, true))
 CALL(cuMemAllocHost_v2, (void **to, size_t bytes), allocate(to, bytes, true))
 CALL(cuMemHostAlloc, (void **to, size_t bytes, unsigned int flags), ((void)flags, allocate(to, bytes, true)))
+CALL(cuMemHostRegister, (void *base, size_t bytes, unsigned int flags), ((void)flags, register_host(base, bytes)))
+CALL(cuMemHostRegister_v2, (void *base, size_t bytes, unsigned int flags), ((void)flags, register_host(base, bytes)))
+CALL(cuMemHostUnregister, (void *base), unregister_host(base))
 CALL(cuMemFreeHost, (void *address), release(address, true))
-CALL(cuMemHostRegister_v2, (void *host, size_t bytes, unsigned int flags),
-     ((void)flags, host && bytes ? ensure_ready() : CUDA_ERROR_INVALID_VALUE))
-CALL(cuMemHostUnregister, (void *host), host ? ensure_ready() : CUDA_ERROR_INVALID_VALUE)
 CALL(cuMemHostGetDevicePointer, (D * to, void *host, unsigned int flags), ((void)flags, device_pointer(to, host)))
 CALL(cuMemHostGetDevicePointer_v2, (D * to, void *host, unsigned int flags), ((void)flags, device_pointer(to, host)))
 

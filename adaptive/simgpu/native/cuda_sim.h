@@ -29,6 +29,9 @@ typedef enum {
 	CUDA_ERROR_INVALID_HANDLE = 400,
 	CUDA_ERROR_NOT_FOUND = 500,
 	CUDA_ERROR_NOT_READY = 600,
+	CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
+	CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
+	CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713,
 	CUDA_ERROR_LAUNCH_FAILED = 719,
 	CUDA_ERROR_NOT_SUPPORTED = 801,
 	CUDA_ERROR_SYSTEM_NOT_READY = 802,
@@ -74,6 +77,7 @@ struct context {
 	CUdevice device;
 	uint32_t rm_device, channel[COMPUTE_CHANNELS];
 	int next_channel, primary_refs;
+	bool dead;		/* destroyed; never freed, as other threads may have it current */
 	struct stream *streams; /* the legacy one and those of threads among them */
 	struct stream *legacy;
 };

@@ -13,7 +13,8 @@
 #define LEGACY ((CUstream)1)
 #define PER_THREAD ((CUstream)2)
 
-static bool taken[SIM_STREAMS];
+static struct stream *live[SIM_STREAMS]; /* by id: other handles are refused */
+static uint32_t top;			 /* ids in use are below */
 static uint64_t last[SIM_STREAMS]; /* operations are numbered on when an id is used again: old events stay complete */
 
 bool stream_done(uint32_t id, uint64_t seq)
@@ -47,7 +48,7 @@ CUresult stream_wait(uint32_t id, uint64_t seq)
 void streams_forget(void)
 {
 	for (int i = 0; i < SIM_STREAMS; i++) {
-		taken[i] = false;
+		live[i] = NULL;
 		last[i] = 0;
 	}
 }
@@ -59,13 +60,14 @@ struct stream *stream_create(struct context *context, bool blocking)
 
 	if (!stream)
 		return NULL;
-	while (open.id < SIM_STREAMS && taken[open.id])
+	while (open.id < SIM_STREAMS && live[open.id])
 		open.id++;
 	if (open.id == SIM_STREAMS) {
 		free(stream);
 		return NULL;
 	}
-	taken[open.id] = true;
+	live[open.id] = stream;
+	top = open.id >= top ? open.id + 1 : top;
 	open.handle = context->channel[context->next_channel++ % COMPUTE_CHANNELS];
 	*stream = (struct stream){.next = context->streams,
 				  .context = context,
@@ -87,7 +89,7 @@ void stream_destroy(struct stream *stream)
 		link = &(*link)->next;
 	*link = stream->next;
 	sim_send(&close, 0);
-	taken[stream->id] = false;
+	live[stream->id] = NULL;
 	last[stream->id] = stream->submitted;
 	free(stream);
 }
@@ -105,6 +107,14 @@ static struct stream *thread_stream(struct context *context)
 	return stream;
 }
 
+static bool is_live(const struct stream *stream)
+{
+	for (uint32_t i = 0; i < top; i++)
+		if (live[i] == stream)
+			return true;
+	return false;
+}
+
 CUresult resolve_stream(CUstream handle, bool per_thread, struct stream **stream)
 {
 	struct context *context;
@@ -112,7 +122,7 @@ CUresult resolve_stream(CUstream handle, bool per_thread, struct stream **stream
 
 	*stream = handle;
 	if (handle > PER_THREAD)
-		return CUDA_SUCCESS;
+		return is_live(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 	result = current_context(&context);
 	if (result)
 		return result;
@@ -279,14 +289,15 @@ static CUresult query(CUstream handle, bool per_thread)
 
 static CUresult destroy(CUstream stream)
 {
-	if (stream <= PER_THREAD)
-		return CUDA_ERROR_INVALID_HANDLE;
-	CUresult result = stream_wait(stream->id, stream->submitted);
-	effects_apply();
+	CUresult result = stream <= PER_THREAD ? CUDA_ERROR_INVALID_HANDLE : synchronize(stream, false);
+
+	if (result)
+		return result;
 	pthread_mutex_lock(&sim_lock);
-	stream_destroy(stream);
+	if (is_live(stream))
+		stream_destroy(stream);
 	pthread_mutex_unlock(&sim_lock);
-	return result;
+	return CUDA_SUCCESS;
 }
 
 static CUresult write_value(CUstream handle, CUdeviceptr address, uint32_t value, bool per_thread)

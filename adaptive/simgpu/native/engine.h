@@ -34,11 +34,12 @@ struct engine_model {
 
 enum engine_op_kind {
 	OP_KERNEL, /* arg: ns of GPU time */
-	OP_HOLD,   /* arg: address of the flag, value: sequence number */
-	OP_COPY,   /* arg: bytes, value: 0 to the device, 1 to the host, 2 inside the device */
-	OP_WRITE,  /* arg: address, value: 32 bits to store */
-	OP_WAIT,   /* arg: sequence number that stream `value` must have completed */
-	OP_MARK,   /* arg: event slot */
+	OP_HOLD,  /* arg: address of the flag, value: sequence number; high half: longest duration in us, 0: the model's
+		   */
+	OP_COPY,  /* arg: bytes, value: 0 to the device, 1 to the host, 2 inside the device */
+	OP_WRITE, /* arg: address, value: 32 bits to store */
+	OP_WAIT,  /* arg: sequence number that stream `value` must have completed */
+	OP_MARK,  /* arg: event slot */
 };
 
 /* A completed operation, as given to the callback. */

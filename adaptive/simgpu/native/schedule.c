@@ -70,12 +70,19 @@ static bool has_waiting(const struct engine *e, int group)
 	return false;
 }
 
+static uint64_t hold_limit(const struct engine *e, const struct op *op)
+{
+	uint64_t limit = (op->value >> 32) * 1000;
+
+	return limit && limit < e->model.hold_limit ? limit : e->model.hold_limit;
+}
+
 static void op_run(struct engine *e, struct op *op)
 {
 	if (!op->started) {
 		op->started = true;
 		op->start = e->now;
-		op->left = op->kind == OP_HOLD ? e->model.hold_limit : op->arg;
+		op->left = op->kind == OP_HOLD ? hold_limit(e, op) : op->arg;
 	}
 	op->running = true;
 	op->end = e->now + op->left;

@@ -269,6 +269,7 @@ void sessions_read(struct server *server, uint64_t now)
 	reap(server);
 }
 
+/* A stream's write, or the flag that a hold kernel raises itself when its time is up. */
 static void write_value(const struct session *session, const struct engine_done *done)
 {
 	uint32_t value = (uint32_t)done->value;
@@ -291,7 +292,9 @@ void session_done(void *user, const struct engine_done *done)
 		    (struct launch){done->submit, done->start, done->finish};
 	if (done->kind == OP_MARK && done->arg < SIM_EVENTS)
 		atomic_store(&session->shared->event_ns[done->arg], done->finish);
-	if (done->kind == OP_WRITE)
+	bool gave_up = done->kind == OP_HOLD && done->value >> 32 &&
+		       !session_released(user, session->pid, done->arg, (uint32_t)done->value);
+	if (done->kind == OP_WRITE || gave_up)
 		write_value(session, done);
 	announce(session, id, session->stream[id].base + (uint32_t)done->seq);
 }
@@ -305,7 +308,7 @@ int session_released(void *user, int owner, uint64_t flag, uint32_t seq)
 	/* A process that is gone or an address that is not its own: nothing to hold for. */
 	if (process_vm_readv(owner, &local, 1, &remote, 1, 0) != sizeof(value))
 		return 1;
-	return value >= seq;
+	return (int32_t)(value - seq) >= 0;
 }
 
 void sessions_close(struct server *server)
