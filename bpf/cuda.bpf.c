@@ -72,7 +72,7 @@ static __always_inline struct gs_managed *latency_critical(u32 pid)
 }
 
 /* A query tells something only by its result, so its entry is counted and not sent. */
-int cuda_enter(struct pt_regs *ctx)
+static __always_inline int on_enter(struct pt_regs *ctx)
 {
 	u64 cookie = bpf_get_attach_cookie(ctx);
 	u32 call = GS_COOKIE_CALL(cookie);
@@ -95,7 +95,7 @@ int cuda_enter(struct pt_regs *ctx)
 }
 
 /* A polling loop must not flood the ring: a query is sent once it finds the work done, or fails. */
-int cuda_return(struct pt_regs *ctx)
+static __always_inline int on_return(struct pt_regs *ctx)
 {
 	u64 cookie = bpf_get_attach_cookie(ctx);
 	u32 call = GS_COOKIE_CALL(cookie);
@@ -115,4 +115,26 @@ int cuda_return(struct pt_regs *ctx)
 	event->result = result;
 	submit_event(event, process);
 	return 0;
+}
+
+int cuda_enter(struct pt_regs *ctx)
+{
+	return on_enter(ctx);
+}
+
+int cuda_return(struct pt_regs *ctx)
+{
+	return on_return(ctx);
+}
+
+/*
+ * Both in one where the kernel has uprobe sessions: 1 on the entry cancels the second trap, which
+ * only latency-critical processes need. At the entry the instruction pointer is the function's.
+ */
+int cuda_session(struct pt_regs *ctx)
+{
+	if (bpf_get_func_ip(ctx) != PT_REGS_IP(ctx))
+		return on_return(ctx);
+	on_enter(ctx);
+	return latency_critical(current_pid()) ? 0 : 1;
 }

@@ -16,6 +16,7 @@ from pathlib import Path
 _SYSCALLS = {"x86_64": (321, 298), "aarch64": (280, 241)}  # bpf, perf_event_open
 _LINK_CREATE = 28
 BPF_TRACE_UPROBE_MULTI = 48
+BPF_TRACE_UPROBE_SESSION = 57
 _BPF_PERF_EVENT = 41
 _MULTI_RETURN = 1
 _PERF_FLAG_FD_CLOEXEC = 8
@@ -74,18 +75,23 @@ class _PerfEventAttr(ctypes.Structure):
     )
 
 
-def supports_multi(program: int) -> bool:
+def supports_multi(program: int, attach_type: int) -> bool:
     """Tell whether ``program`` (loaded for multi-links) could be attached by one: a folder is refused as no file."""
     try:
-        os.close(_multi_link(program, b"/", {0: 0}, is_return=False))
+        os.close(_multi_link(program, b"/", {0: 0}, attach_type, is_return=False))
     except OSError as error:
         return error.errno == errno.EBADF
     return True
 
 
+def attach_session(program: int, path: str, places: Mapping[int, int]) -> list[int]:
+    """Attach a session (Linux 6.13), which sees entries and returns; otherwise as attach_multi."""
+    return [_multi_link(program, os.fsencode(path), places, BPF_TRACE_UPROBE_SESSION, is_return=False)]
+
+
 def attach_multi(program: int, path: str, places: Mapping[int, int], *, is_return: bool) -> list[int]:
     """Attach to ``places`` (file offset -> cookie) of the file; returns the descriptor to close. Raises OSError."""
-    return [_multi_link(program, os.fsencode(path), places, is_return=is_return)]
+    return [_multi_link(program, os.fsencode(path), places, BPF_TRACE_UPROBE_MULTI, is_return=is_return)]
 
 
 def attach_each(program: int, path: str, places: Mapping[int, int], *, is_return: bool) -> list[int]:
@@ -107,13 +113,13 @@ def close_all(descriptors: Iterable[int]) -> None:
         os.close(descriptor)
 
 
-def _multi_link(program: int, path: bytes, places: Mapping[int, int], *, is_return: bool) -> int:
+def _multi_link(program: int, path: bytes, places: Mapping[int, int], attach_type: int, *, is_return: bool) -> int:
     name = ctypes.create_string_buffer(path)
     offsets = (ctypes.c_uint64 * len(places))(*places)
     cookies = (ctypes.c_uint64 * len(places))(*places.values())
     addresses = (ctypes.addressof(name), ctypes.addressof(offsets), 0, ctypes.addressof(cookies))
     flags = _MULTI_RETURN if is_return else 0
-    return _link(_MultiAttr(program, 0, BPF_TRACE_UPROBE_MULTI, 0, *addresses, len(places), flags))
+    return _link(_MultiAttr(program, 0, attach_type, 0, *addresses, len(places), flags))
 
 
 def _link(attributes: ctypes.Structure) -> int:

@@ -8,6 +8,7 @@ import ctypes
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import resources
 from typing import Any
 
@@ -51,9 +52,8 @@ class Program:
         settings = {"GS_RING_PAGES": ring_pages, "GS_FAST_PAGES": FAST_PAGES, "GS_MAX_PROCESSES": max_processes}
         settings |= kernel.field_offsets(bcc.libbcc.lib)
         self._bpf = _compile(bcc, settings)
-        self._attach: Attach
         try:
-            self._load_uprobes()
+            self._uprobes = self._load_uprobes()
             self._records: list[bytes] = []
             self._bpf[b"events"].open_ring_buffer(self._take)
         except BaseException:
@@ -61,36 +61,42 @@ class Program:
             raise
         bcc.BPF.free_bcc_memory(self._bpf)
 
-    def _load_uprobes(self) -> None:
-        """Prefer multi-links; a kernel without them may accept the attach type and refuse the link, hence the trial."""
-        try:
-            self._enter, self._return = self._load_pair(links.BPF_TRACE_UPROBE_MULTI)
-            multi = links.supports_multi(self._enter)
-        except BpfRefusedError:
-            multi = False
-        if not multi:
-            self._enter, self._return = self._load_pair(-1)
-        self._attach = links.attach_multi if multi else links.attach_each
+    def _load_uprobes(self) -> list[tuple[int, Attach]]:
+        """Load the best form the kernel has: a session, multi-links, or a perf event for each place."""
+        session = self._load_multi(b"cuda_session", links.BPF_TRACE_UPROBE_SESSION)
+        if session is not None:
+            return [(session, links.attach_session)]
+        ways = ((b"cuda_enter", False), (b"cuda_return", True))
+        multi = [self._load_multi(name, links.BPF_TRACE_UPROBE_MULTI) for name, _ in ways]
+        attach = links.attach_each if None in multi else links.attach_multi
+        programs = [self._load(name, -1) if None in multi else self._bpf.funcs[name].fd for name, _ in ways]
+        return [(fd, partial(attach, is_return=is_return)) for fd, (_, is_return) in zip(programs, ways, strict=True)]
 
-    def _load_pair(self, attach_type: int) -> tuple[int, int]:
-        for name in (b"cuda_enter", b"cuda_return"):
-            loaded = self._bpf.funcs.pop(name, None)
-            if loaded:
-                os.close(loaded.fd)
+    def _load_multi(self, name: bytes, attach_type: int) -> int | None:
+        """A kernel may accept an attach type that it does not know and refuse only the link, hence the trial."""
+        try:
+            program = self._load(name, attach_type)
+        except BpfRefusedError:
+            return None
+        return program if links.supports_multi(program, attach_type) else None
+
+    def _load(self, name: bytes, attach_type: int) -> int:
+        earlier = self._bpf.funcs.pop(name, None)
+        if earlier:
+            os.close(earlier.fd)
         with _diagnosis():
-            first, second = (
-                self._bpf.load_func(name, _KPROBE, None, attach_type).fd for name in (b"cuda_enter", b"cuda_return")
-            )
-        return first, second
+            return int(self._bpf.load_func(name, _KPROBE, None, attach_type).fd)
 
     def attach(self, path: str, places: dict[int, int]) -> list[int]:
-        """Put both programs on ``places`` (offset -> cookie) of a file; returns what to close. Raises OSError."""
-        entries = self._attach(self._enter, path, places, is_return=False)
+        """Probe ``places`` (offset -> cookie) of a file; returns what to close. Raises OSError."""
+        descriptors: list[int] = []
         try:
-            return entries + self._attach(self._return, path, places, is_return=True)
+            for program, attach in self._uprobes:
+                descriptors += attach(program, path, places)
         except OSError:
-            links.close_all(entries)
+            links.close_all(descriptors)
             raise
+        return descriptors
 
     def map(self, name: str) -> Any:
         """Return a bcc table of bpf/maps.h."""

@@ -80,9 +80,8 @@ def measure(library: Path, victim: Victim) -> None:
     while probes.poll(10):
         pass
     values = latencies_us(probes, victim, events)
-    print(
-        f"entry to handler              {values[len(values) // 2]:8.0f} µs p50, {values[len(values) * 99 // 100]:.0f} p99"
-    )
+    p50, p99 = (values[len(values) * percent // 100] for percent in (50, 99))
+    print(f"entry to handler              {p50:8.0f} µs p50, {p99:.0f} p99")
     start = time.monotonic()
     probes.close()
     print(f"close                         {time.monotonic() - start:8.2f} s")
@@ -91,5 +90,5 @@ def measure(library: Path, victim: Victim) -> None:
 if __name__ == "__main__":
     main()
     print("one perf event a place, as before Linux 6.6:")
-    links.supports_multi = lambda _program: False
+    links.supports_multi = lambda *_: False
     main()

@@ -148,7 +148,7 @@ def test_gone_process() -> None:
 
 def test_kernel_without_multi_links(monkeypatch: pytest.MonkeyPatch, victim: Victim, tmp_path: Path) -> None:
     """Each place by a perf event of its own, as before Linux 6.6."""
-    monkeypatch.setattr(links, "supports_multi", lambda _program: False)
+    monkeypatch.setattr(links, "supports_multi", lambda *_: False)
     recorder = Recorder()
     try:
         symbols = ("cuLaunchKernel", "cuStreamSynchronize")
