@@ -1,14 +1,21 @@
 """Turns the registry into the public model."""
 
+from pathlib import Path
+
 from gpsched.adaptive.model import GroupView, ProcessView
 from gpsched.adaptive.workloads.registry import Group, Process
 
 
 class GpuNumbers:
-    """Small numbers for the driver's GPU ids, in the order of their PCI addresses (which the id encodes)."""
+    """Small numbers for the driver's GPU ids, in the order of their PCI addresses, as nvidia-smi numbers them.
 
-    def __init__(self) -> None:
-        self._ids: list[int] = []
+    The id holds the address: domain << 16 | bus << 8 | device (gpuGenerate32BitId in the open modules). GPUs that /proc
+    does not list are numbered in the order of their ids as they are met.
+    """
+
+    def __init__(self, folder: Path = Path("/proc/driver/nvidia/gpus")) -> None:
+        names = (name.name for name in folder.iterdir()) if folder.is_dir() else ()
+        self._ids = sorted(_gpu_id(name) for name in names)
 
     def number(self, gpu_id: int | None) -> int | None:
         """Return the index among the GPUs seen so far; None for a GPU whose id could not be read."""
@@ -17,6 +24,12 @@ class GpuNumbers:
         if gpu_id not in self._ids:
             self._ids = sorted([*self._ids, gpu_id])
         return self._ids.index(gpu_id)
+
+
+def _gpu_id(address: str) -> int:
+    """The driver's id of a PCI address like 0000:1b:00.0."""
+    domain, bus, device = address.partition(".")[0].split(":")
+    return int(domain, 16) << 16 | int(bus, 16) << 8 | int(device, 16)
 
 
 def process_view(process: Process, calls: dict[str, int], numbers: GpuNumbers) -> ProcessView:
