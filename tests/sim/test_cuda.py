@@ -564,3 +564,24 @@ def set_slice(pid: int, us: int) -> None:
     ]
     os.close(fd)
     assert statuses.count(rm.OK) == 1
+
+
+@pytest.mark.parametrize(("visible", "names"), [("1", [1]), ("1,0", [1, 0]), ("0,7,1", [0]), ("", [])])
+def test_visible_devices(two_gpus: SimulatedGpu, visible: str, names: list[int]) -> None:
+    seen = run(
+        two_gpus,
+        """
+        lib = ctypes.CDLL("libcuda.so.1")
+        count = ctypes.c_int()
+        assert lib.cuInit(0) == (0 if os.environ["CUDA_VISIBLE_DEVICES"] else 100)
+        lib.cuDeviceGetCount(ctypes.byref(count))
+        names = []
+        for i in range(count.value):
+            name = ctypes.create_string_buffer(64)
+            lib.cuDeviceGetName(name, 64, i)
+            names.append(int(name.value.split()[-1]))
+        print(json.dumps(names))
+        """,
+        CUDA_VISIBLE_DEVICES=visible,
+    )
+    assert seen == names

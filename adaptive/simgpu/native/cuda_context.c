@@ -48,7 +48,7 @@ static bool group_alloc(uint32_t device, uint32_t engine_class, int channels, ui
 
 static bool context_alloc(struct context *context)
 {
-	uint32_t params[14] = {(uint32_t)context->device}, subdevice_params = 0, subdevice;
+	uint32_t params[14] = {(uint32_t)device_instance(context->device)}, subdevice_params = 0, subdevice;
 
 	if (rm_alloc(rm_root(), 0x80, params, sizeof(params), &context->rm_device) ||
 	    rm_alloc(context->rm_device, 0x2080, &subdevice_params, sizeof(subdevice_params), &subdevice) ||

@@ -26,6 +26,7 @@ pthread_mutex_t sim_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
 	bool ready;
 	int nvidiactl, socket, devices;
+	int instance[MAX_DEVICES]; /* of the resource manager, by CUDA's ordinal */
 	double scale;
 	uint32_t root, next_handle;
 } sim = {.nvidiactl = -1, .socket = -1};
@@ -62,6 +63,11 @@ uint32_t rm_root(void)
 int device_count(void)
 {
 	return sim.devices;
+}
+
+int device_instance(CUdevice device)
+{
+	return sim.instance[device];
 }
 
 /* Handles are chosen here, as the real library does: 0x5c000000 + k. */
@@ -162,6 +168,30 @@ static int count_devices(void)
 	return MAX_DEVICES;
 }
 
+/* CUDA_VISIBLE_DEVICES as the real library reads it: ordinals, up to the first that is not valid. */
+static void choose_devices(int present)
+{
+	const char *list = getenv("CUDA_VISIBLE_DEVICES");
+	char *end;
+
+	sim.devices = 0;
+	if (!list) {
+		for (; sim.devices < present; sim.devices++)
+			sim.instance[sim.devices] = sim.devices;
+		return;
+	}
+	while (sim.devices < MAX_DEVICES) {
+		long instance = strtol(list, &end, 10);
+
+		if (end == list || instance < 0 || instance >= present)
+			return;
+		sim.instance[sim.devices++] = (int)instance;
+		if (*end != ',')
+			return;
+		list = end + 1;
+	}
+}
+
 /* A forked child has no GPU state: it may start anew, and must not touch its parent's. */
 static void forget_in_child(void)
 {
@@ -192,7 +222,9 @@ static CUresult start(void)
 	sim.socket = sim.nvidiactl < 0 ? -1 : connect_server(directory);
 	if (sim.socket < 0 || !share_memory() || rm_alloc(0, 0x41, NULL, 0, &sim.root))
 		return CUDA_ERROR_SYSTEM_NOT_READY;
-	sim.devices = count_devices();
+	choose_devices(count_devices());
+	if (!sim.devices)
+		return CUDA_ERROR_NO_DEVICE;
 	if (!forks_watched)
 		pthread_atfork(NULL, NULL, forget_in_child);
 	forks_watched = true;
@@ -261,7 +293,7 @@ static CUresult device_name(char *name, int length, CUdevice device)
 	CUresult result = on_device(device);
 
 	if (!result && name && length > 0)
-		snprintf(name, (size_t)length, "gpsched simulated GPU %d", device);
+		snprintf(name, (size_t)length, "gpsched simulated GPU %d", sim.instance[device]);
 	return result;
 }
 
@@ -271,7 +303,7 @@ static CUresult device_uuid(void *uuid, CUdevice device)
 
 	if (!result) {
 		memcpy(uuid, "gpsched-simgpu-", 15);
-		((char *)uuid)[15] = (char)('0' + device);
+		((char *)uuid)[15] = (char)('0' + sim.instance[device]);
 	}
 	return result;
 }

@@ -110,6 +110,7 @@ void rm_free(uint32_t parent, uint32_t handle);
 uint32_t rm_control(uint32_t object, uint32_t cmd, void *params, uint32_t size);
 uint32_t rm_root(void);
 int device_count(void);
+int device_instance(CUdevice device);
 
 /* cuda_context.c */
 CUresult current_context(struct context **context);

@@ -103,7 +103,8 @@ static void reply_later(fuse_req_t req, uint64_t when, const void *data, size_t 
 	reply->req = req;
 	reply->when = when;
 	reply->size = size;
-	memcpy(reply->data, data, size);
+	if (size)
+		memcpy(reply->data, data, size);
 	while (*link && (*link)->when <= when)
 		link = &(*link)->next;
 	reply->next = *link;
@@ -125,7 +126,8 @@ static void on_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg
 		fuse_reply_err(req, ENOTTY);
 		return;
 	}
-	memcpy(outer.bytes, in, in_size);
+	if (in_size)
+		memcpy(outer.bytes, in, in_size);
 	int error = rm_ioctl(server->rm, fi->fh, fuse_req_ctx(req)->pid, cmd, &outer, in_size, &when);
 	if (error)
 		fuse_reply_err(req, error);
@@ -163,6 +165,7 @@ struct fuse_session *device_mount(struct server *server, const char *directory)
 	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
 	struct fuse_session *fuse = fuse_session_new(&args, &OPS, sizeof(OPS), server);
 
+	fuse_opt_free_args(&args);
 	if (!fuse || fuse_session_mount(fuse, directory)) {
 		fprintf(stderr, "simgpud: cannot mount on %s: %s; /dev/fuse and root are needed\n", directory,
 			strerror(errno));

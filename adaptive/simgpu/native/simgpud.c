@@ -206,5 +206,6 @@ int main(int argc, char **argv)
 	device_unmount(fuse);
 	rm_free(server.rm);
 	engine_free(server.engine);
+	free(server.owners);
 	return 0;
 }
