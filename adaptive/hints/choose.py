@@ -10,19 +10,19 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from gpsched.adaptive.hints.costs import Costs
-from gpsched.adaptive.hints.leads import Bursts, Evaluation, LeadWindow, evaluate, score
+from gpsched.adaptive.hints.leads import WASTE_WEIGHT, Bursts, Evaluation, LeadWindow, evaluate
 from gpsched.adaptive.hints.model import Trigger
 from gpsched.adaptive.hints.observations import Matcher, WakeKind
 
 
 MINIMUM = 16  # bursts that a candidate must have announced to be believed
-_MINIMUM_BURST_END = 6  # requests that wait at a burst's end are a rare but clear sign
+MINIMUM_BURST_END = 6  # requests that wait at a burst's end are a rare but clear sign
 MOST = 8  # triggers at once
 _FALSE_SHARE = 0.01
 # A skipped period costs its bounded waste, which the budget limits; waiting requests are but a part of all.
 _FALSE_SHARES = {WakeKind.CLOCK: 0.1, WakeKind.BURST_END: 0.02}
 _ONE_FORGIVEN = 24  # occurrences that excuse one false one
-_LEAST_GAIN = 0.02  # of the switch time, averaged over all bursts
+_LEAST_GAIN = 0.01  # of the switch time, averaged over all bursts
 _STARTS = 6
 _NO_SOURCE = {WakeKind.CLOCK, WakeKind.BURST_END, WakeKind.COPY_H2D}
 _SOURCE_RECALL = 0.2
@@ -43,29 +43,66 @@ def rate(windows: Iterable[tuple[Matcher, LeadWindow]], last: Bursts, costs: Cos
     return rated
 
 
-def select(rated: Sequence[Rated], costs: Costs) -> list[Rated]:
-    """Return the best set of triggers, best first; empty when the first launch is best."""
+def select(rated: Sequence[Rated], costs: Costs, newest: int) -> list[Rated]:
+    """Return the best set of triggers, best first; empty when the first launch is best. ``newest``: last burst."""
     usable = [item for item in rated if objection(*item, costs) is None]
-    usable.sort(key=lambda item: _gain(item, set(), costs), reverse=True)
+    usable.sort(key=lambda item: Cover(newest).gain(item), reverse=True)
     # Greedy sets from several starts: the best single trigger may leave gaps that none fills.
-    sets = [_extend([start], usable, costs) for start in usable[:_STARTS] if _worth(start, set(), costs)]
-    return max(sets, key=lambda chosen: total_gain(chosen, costs), default=[])
+    sets = [_extend(start, usable, costs, newest) for start in usable[:_STARTS]]
+    return max(sets, key=lambda chosen: total_gain(chosen, newest), default=[])
 
 
-def _extend(chosen: list[Rated], usable: list[Rated], costs: Costs) -> list[Rated]:
-    covered = set(chosen[0][1].covered)
-    budget = costs.waste_budget - chosen[0][1].waste_share
-    left = [item for item in usable if item is not chosen[0]]
-    while left and len(chosen) < MOST:
-        best = max(left, key=lambda item: _gain(item, covered, costs))
-        if not _worth(best, covered, costs):
-            break
+class Cover:
+    """What a growing set of triggers hides of each of the last bursts. µs."""
+
+    def __init__(self, newest: int) -> None:
+        self._bursts = max(min(newest, LeadWindow.SIZE), 1)
+        self._hidden: dict[int, float] = {}
+
+    def gain(self, item: Rated) -> float:
+        """What a trigger would add per burst, less what its waste is worth."""
+        matcher, found = item
+        added = sum(max(worth - self._hidden.get(burst, 0.0), 0.0) for burst, worth in found.served.items())
+        kept = 1.0 - _GENERAL_BONUS * matcher.conditions
+        return added * kept / self._bursts - WASTE_WEIGHT * found.waste_us
+
+    def add(self, item: Rated) -> None:
+        """Put a trigger into the set."""
+        for burst, worth in item[1].served.items():
+            self._hidden[burst] = max(worth, self._hidden.get(burst, 0.0))
+
+
+def _extend(start: Rated, usable: list[Rated], costs: Costs, newest: int) -> list[Rated]:
+    chosen: list[Rated] = []
+    cover, budget, left = Cover(newest), costs.waste_budget, list(usable)
+    best: Rated | None = start
+    while best and len(chosen) < MOST and cover.gain(best) >= _LEAST_GAIN * costs.switch_us:
         left.remove(best)
         if best[1].waste_share <= budget:
             chosen.append(best)
-            covered |= best[1].covered
+            cover.add(best)
             budget -= best[1].waste_share
+        best = max(left, key=cover.gain, default=None)
+    return _prune(chosen, costs, newest)
+
+
+def _prune(chosen: list[Rated], costs: Costs, newest: int) -> list[Rated]:
+    """Drop what later additions made superfluous."""
+    for item in list(chosen):
+        others = [other for other in chosen if other is not item]
+        lost = total_gain(chosen, newest) - total_gain(others, newest)
+        if lost < _LEAST_GAIN * costs.switch_us:
+            chosen = others
     return chosen
+
+
+def total_gain(chosen: Sequence[Rated], newest: int) -> float:
+    """Return the µs per burst that a set gains, each burst counted once."""
+    cover, total = Cover(newest), 0.0
+    for item in chosen:
+        total += cover.gain(item)
+        cover.add(item)
+    return total
 
 
 def source(rated: Sequence[Rated]) -> Trigger | None:
@@ -87,27 +124,6 @@ def source(rated: Sequence[Rated]) -> Trigger | None:
 
     best = max(found, key=rank, default=None)
     return trigger(*best) if best else None
-
-
-def total_gain(chosen: Sequence[Rated], costs: Costs) -> float:
-    """Return the µs per burst that a set gains, each burst counted once."""
-    covered: set[int] = set()
-    total = 0.0
-    for item in chosen:
-        total += _gain(item, covered, costs)
-        covered |= item[1].covered
-    return total
-
-
-def expected(chosen: Sequence[Rated]) -> tuple[float, float]:
-    """Return what a set hides per burst (µs) and wastes (share of GPU time), each burst counted once."""
-    covered: set[int] = set()
-    hidden = waste = 0.0
-    for _, found in chosen:
-        hidden += found.hidden_us * _new_share(found, covered)
-        waste += found.waste_share
-        covered |= found.covered
-    return hidden, waste
 
 
 def objection(matcher: Matcher, found: Evaluation, costs: Costs) -> str | None:
@@ -137,6 +153,22 @@ def trigger(matcher: Matcher, found: Evaluation) -> Trigger:
     )
 
 
+def provisional(source_trigger: Trigger) -> Trigger:
+    """Return how to reserve for requests that wait at a burst's end until enough such bursts were seen: at once.
+
+    Its waste is bounded by the few occurrences that it takes to know better.
+    """
+    return Trigger(
+        matcher=Matcher(WakeKind.BURST_END),
+        offset_us=0.0,
+        limit_us=source_trigger.limit_us,
+        margin_us=0.0,
+        precision=0.0,
+        recall=0.0,
+        lead_us={},
+    )
+
+
 def explain(matcher: Matcher, found: Evaluation, costs: Costs) -> str:
     """Say in words what a chosen trigger does."""
     low, high = found.leads_us["p1"], found.leads_us["p99"]
@@ -157,24 +189,9 @@ def explain_fallback(rated: Sequence[Rated], costs: Costs) -> str:
 
 
 def _minimum(matcher: Matcher) -> int:
-    return _MINIMUM_BURST_END if matcher.kind == WakeKind.BURST_END else MINIMUM
+    return MINIMUM_BURST_END if matcher.kind == WakeKind.BURST_END else MINIMUM
 
 
 def _is_false(matcher: Matcher, found: Evaluation) -> bool:
     share = _FALSE_SHARES.get(matcher.kind, _FALSE_SHARE)
     return found.false > max(share * found.samples, 1.0 if found.samples >= _ONE_FORGIVEN else 0.0)
-
-
-def _new_share(found: Evaluation, covered: set[int]) -> float:
-    return len(found.covered - covered) / max(len(found.covered), 1)
-
-
-def _worth(item: Rated, covered: set[int], costs: Costs) -> bool:
-    return _gain(item, covered, costs) >= _LEAST_GAIN * costs.switch_us
-
-
-def _gain(item: Rated, covered: set[int], costs: Costs) -> float:
-    """µs per burst that a trigger adds to those chosen before."""
-    matcher, found = item
-    new = _new_share(found, covered)
-    return score(found) * new - _GENERAL_BONUS * costs.switch_us * matcher.conditions * new

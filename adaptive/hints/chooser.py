@@ -27,7 +27,7 @@ class Chooser:
     _KEEP = 4  # occurrences that survive a drift
     _SHORTEST_US, _LONGEST_US = 10_000.0, 1_000_000.0  # of a burst's limit
     _SERVED = 0.97  # share of bursts reserved in time from which on nothing better is looked for at every refinement
-    _BETTER = 1.05  # what a new set must gain over the present one to replace it
+    _BETTER = 1.03  # what a new set must gain over the present one to replace it
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Chooser:
         sure = self.choice.state == "sure" and self.table.burst > self._YOUTH
         self._wait = self._REFINE if sure else self._LEARNING
         self._refined += 1
-        if sure and self._refined < self._RENEW and (kept := self._refine()):
+        if sure and not self._knows_better() and self._refined < self._RENEW and (kept := self._refine()):
             return self._set(self._from_rated(kept))
         self._refined = 0
         return self._renew()
@@ -117,18 +117,19 @@ class Chooser:
         return choose.rate(self.table.windows(wanted), last, costs)
 
     def expected(self, costs: Costs) -> tuple[float, float]:
-        """Return hidden µs per burst and wasted share of GPU time of the best choice at ``costs``."""
-        return choose.expected(choose.select(self.rate(costs), costs))
+        """Return µs gained per burst and wasted share of GPU time of the best choice at ``costs``."""
+        chosen = choose.select(self.rate(costs), costs, self.table.burst)
+        return choose.total_gain(chosen, self.table.burst), sum(found.waste_share for _, found in chosen)
 
     def _refine(self) -> list[choose.Rated]:
         """Evaluate the chosen triggers anew; empty when they no longer serve nearly all bursts well."""
-        wanted = _matchers(self.choice)
+        wanted = {trigger.matcher for trigger in self.choice.triggers if trigger.recall}
         rated = self.rate(self.costs, wanted)
         if len(rated) < len(wanted) or any(choose.objection(*item, self.costs) for item in rated):
             return []
         served = sum(found.recall * found.in_time for _, found in rated)
         by_matcher = dict(rated)
-        order = [trigger.matcher for trigger in self.choice.triggers]
+        order = [trigger.matcher for trigger in self.choice.triggers if trigger.recall]
         return [(matcher, by_matcher[matcher]) for matcher in order] if served >= self._SERVED else []
 
     def _renew(self) -> bool:
@@ -136,10 +137,14 @@ class Chooser:
             window.follow_drift()
         rated = self.rate(self.costs)
         self._set_source(choose.source(rated))
-        chosen = choose.select(rated, self.costs)
-        present = {trigger.matcher for trigger in self.choice.triggers}
+        chosen = choose.select(rated, self.costs, self.table.burst)
+        present = {trigger.matcher for trigger in self.choice.triggers if trigger.recall}
         kept = [item for item in rated if item[0] in present and choose.objection(*item, self.costs) is None]
-        if len(kept) == len(present) and self._gain(chosen) < self._BETTER * self._gain(kept):
+        if (
+            len(kept) == len(present)
+            and len(kept) <= len(chosen)
+            and self._gain(chosen) < self._BETTER * self._gain(kept)
+        ):
             chosen = kept
         if chosen:
             return self._set(self._from_rated(chosen))
@@ -153,11 +158,21 @@ class Chooser:
             self.table.forget_idle()
 
     def _gain(self, rated: list[choose.Rated]) -> float:
-        return choose.total_gain(rated, self.costs)
+        return choose.total_gain(rated, self.table.burst)
 
     def _from_rated(self, rated: list[choose.Rated]) -> Choice:
         why = "; ".join(choose.explain(*item, self.costs) for item in rated)
-        return Choice("sure", tuple(self._trigger(*item) for item in rated), why=why)
+        triggers = [self._trigger(*item) for item in rated]
+        if self._source and self._waiting_seen() < choose.MINIMUM_BURST_END:
+            triggers.append(choose.provisional(self._source))
+        return Choice("sure", tuple(triggers), why=why)
+
+    def _waiting_seen(self) -> int:
+        return sum(len(window) for _, window in self.table.windows({Matcher(WakeKind.BURST_END)}))
+
+    def _knows_better(self) -> bool:
+        provisional = any(not trigger.recall for trigger in self.choice.triggers)
+        return provisional and self._waiting_seen() >= choose.MINIMUM_BURST_END
 
     def _trigger(self, matcher: Matcher, found: Evaluation) -> Trigger:
         trigger = choose.trigger(matcher, found)

@@ -22,7 +22,7 @@ class Evaluation(msgspec.Struct, frozen=True):
     ``limit_us``   from the trigger until it is given up when no launch came
     ``margin_us``  least time before the launch that a reservation will begin, for the leads seen (1 % apart)
     ``shortest_us`` about P1 and ``longest_us`` P95 of the leads of first occurrences; ``announced`` bursts in all
-    ``covered``    numbers of those among the last ``LeadWindow.SIZE`` bursts that were announced
+    ``served``     µs hidden of each burst among the last ``LeadWindow.SIZE``; half where it was not in time
     ``in_time``    share of these that were reserved ``Costs.need_us`` (or all of a shorter lead) before the launch
     ``precision``  share of the occurrences that a burst followed within the limit; ``recall`` share of bursts announced
     """
@@ -38,7 +38,7 @@ class Evaluation(msgspec.Struct, frozen=True):
     hidden_us: float
     waste_us: float
     waste_share: float
-    covered: frozenset[int]
+    served: dict[int, float]
     leads_us: dict[str, float]
     shortest_us: float
     longest_us: float
@@ -182,6 +182,9 @@ def _evaluate_limit(
         if share <= costs.waste_budget:
             break
     in_time = margin >= min(costs.need_us, max(low, 1.0)) - 1.0
+    hidden = costs.hidden(margin)
+    worth = hidden * np.where(in_time, 1.0, 0.5)
+    recent = numbers > last.newest - LeadWindow.SIZE
     return Evaluation(
         offset_us=offset,
         limit_us=limit,
@@ -191,10 +194,10 @@ def _evaluate_limit(
         precision=1.0 - false / len(leads),
         recall=min(len(numbers) / seen, 1.0),
         in_time=float(in_time.mean()),
-        hidden_us=float(costs.hidden(margin).sum()) / seen,
+        hidden_us=float(hidden.sum()) / seen,
         waste_us=float(idle) / seen,
         waste_share=share,
-        covered=frozenset(numbers[numbers > last.newest - LeadWindow.SIZE].tolist()),
+        served=dict(zip(numbers[recent].tolist(), worth[recent].tolist(), strict=True)),
         leads_us=quantiles(leads[within]),
         shortest_us=_shortest(effective),
         longest_us=float(np.percentile(effective, 95)),

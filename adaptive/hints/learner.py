@@ -89,7 +89,7 @@ class HintLearner:
         self._chooser.soon()
 
     def expected(self, costs: Costs) -> tuple[float, float]:
-        """Return what the best choice at other costs would hide per burst (µs) and waste (share of GPU time).
+        """Return what the best choice at other costs would gain per burst (µs) and waste (share of GPU time).
 
         For choosing the level.
         """
@@ -122,6 +122,7 @@ class HintLearner:
         self._table.claim(now, gap)
         self._announced.launch(now)
         out.append(BurstBegan(now, self._reservations.launch(now, gap)))
+        out.extend(Reserve(w.start_us, w.until_us, w.trigger.matcher) for w in self._reservations.kept())
         self._clock.burst(now)
         if self._chooser.burst(now):
             self._adopt(out)
@@ -184,7 +185,7 @@ class HintLearner:
             return
         self._ended_us = burst.end_us
         self._chooser.burst_ended(burst)
-        out.append(BurstEnded(burst, self._reservations.kept_until_us))
+        out.append(BurstEnded(burst))
         source = self._chooser.choice.source
         if source and self._queued_us > burst.start_us - source.young_us:
             self._on_wake(Wake(burst.end_us, UNKNOWN, WakeKind.BURST_END), burst.end_us, out)

@@ -26,17 +26,19 @@ class Release(msgspec.Struct, frozen=True, gc=False):
 
 
 class BurstBegan(msgspec.Struct, frozen=True, gc=False):
-    """The first launch. ``reserved_us`` ago the reservation began (None: nothing was reserved)."""
+    """The first launch. ``reserved_us`` ago the reservation began (None: nothing was reserved).
+
+    It claims all reservations asked for so far; those that are for a later burst are asked for again right behind.
+    """
 
     time_us: float
     reserved_us: float | None
 
 
 class BurstEnded(msgspec.Struct, frozen=True, gc=False):
-    """The GPU can go back to BE, but for a reservation that is kept until ``keep_until_us``."""
+    """The GPU can go back to BE, but for what was asked for since the burst began."""
 
     burst: Burst
-    keep_until_us: float | None = None
 
 
 class ChoiceChanged(msgspec.Struct, frozen=True, gc=False):

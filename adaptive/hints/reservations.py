@@ -59,10 +59,9 @@ class Reservations:
         """Whether a trigger has occurred and its burst has yet to come."""
         return any(window.occurred_us <= now_us for window in self._windows)
 
-    @property
-    def kept_until_us(self) -> float | None:
-        """Until when the open windows keep the GPU at most, if any is open."""
-        return max((window.until_us for window in self._windows), default=None)
+    def kept(self) -> list[Window]:
+        """Return the open windows."""
+        return list(self._windows)
 
     def open(self, occurred_us: float, start_us: float, until_us: float, trigger: Trigger) -> None:
         """A trigger occurred (or will, for the clock): a reservation waits from ``start_us`` to ``until_us``."""

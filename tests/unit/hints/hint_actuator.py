@@ -6,7 +6,7 @@ from hint_streams import Stream
 
 from gpsched.adaptive.hints.learner import HintLearner
 from gpsched.adaptive.hints.observations import Observation, Tick
-from gpsched.adaptive.hints.outputs import BurstEnded, ChoiceChanged, Output, Release, Reserve
+from gpsched.adaptive.hints.outputs import ChoiceChanged, Output, Release, Reserve
 
 
 @dataclass
@@ -54,8 +54,6 @@ class Actuator:
     def obey(self, output: Output) -> None:
         if isinstance(output, Reserve):
             self._windows.append((output.start_us, output.until_us))
-        elif isinstance(output, BurstEnded) and output.keep_until_us is not None:
-            self._windows.append((output.burst.end_us, output.keep_until_us))
         elif isinstance(output, Release):
             self.pass_time(output.time_us)
 
