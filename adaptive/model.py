@@ -12,6 +12,7 @@ SCHEMA = "gpsched.snapshot/1"
 
 Class = Literal["lc", "be", "unmanaged"]
 Level = Literal["observe", "freeze", "timeslice", "reserve", "hold", "module"]
+Health = Literal["ok", "degraded", "missing"]
 ATTACHABLE: tuple[Class, ...] = ("lc", "be")
 
 
@@ -26,6 +27,34 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     timeslice_us: int | None = None
     intended_us: int | None = None
     original_us: int | None = None
+
+
+class Histogram(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of durations: ``counts[i]`` of at most ``bounds_us[i]`` and more than the bound before; the last has none."""
+
+    bounds_us: list[float]
+    counts: list[int]
+    sum_us: float
+
+
+class HintsView(msgspec.Struct, frozen=True, kw_only=True):
+    """What was learnt about a latency-critical process's bursts, and what the reservations did since the start."""
+
+    state: str
+    trigger: str | None = None
+    lead_us: float | None = None
+    bursts: int = 0
+    reservations: int = 0
+    hidden_us: float = 0.0
+    wasted_us: float = 0.0
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of the timeline: an LC's burst, a reservation, a BE's turn. Seconds since the epoch."""
+
+    kind: Literal["burst", "reservation", "turn"]
+    start_s: float
+    end_s: float
 
 
 class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +75,25 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     gpus: list[int]
     groups: list[GroupView]
     calls: dict[str, int]
+    latency: Histogram | None = None
+    hidden: Histogram | None = None
+    hints: HintsView | None = None
+    gpu_share: float | None = None
+    last_tuning: str | None = None
+    spans: list[Span] = []
+
+
+class GpuView(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU as NVML describes it; None where NVML does not say (the embedded GPU has no NVML)."""
+
+    gpu: int
+    name: str | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    busy_share: float | None = None
+    engine_pid: int | None = None
 
 
 class DaemonView(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +106,9 @@ class DaemonView(msgspec.Struct, frozen=True, kw_only=True):
     lost_events: int
     failed_controls: int
     last_failure: str | None
+    health: Health = "ok"
+    findings: list[str] = []
+    config_error: str | None = None
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,3 +118,20 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     time_s: float
     daemon: DaemonView
     processes: list[ProcessView]
+    gpus: list[GpuView] = []
+
+
+class SettingCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """A channel group's slice as intended and as the driver has it now; ``problem`` says why it could not be asked."""
+
+    pid: int
+    client: int
+    handle: int
+    intended_us: int | None
+    live_us: int | None
+    problem: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the driver has what was intended; without an intention any value is the program's own."""
+        return self.problem is None and self.intended_us in (None, self.live_us)

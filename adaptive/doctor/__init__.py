@@ -1,0 +1,1 @@
+"""What this machine offers: rules, each with a finding, a reason and a fix."""

@@ -1,0 +1,1 @@
+"""``gpsched top``: the node on one screen, live or from a record."""
