@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TOTAL_MEMORY (139ull << 30)
-
 struct pending {
 	struct pending *next;
 	uint32_t stream;

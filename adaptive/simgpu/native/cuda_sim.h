@@ -53,6 +53,7 @@ typedef struct graph *CUgraphExec;
 #define COMPUTE_CHANNELS 8
 #define COPY_CHANNELS 4
 #define MAX_DEVICES 8
+#define TOTAL_MEMORY (139ull << 30)
 
 /* What an operation does to memory once the GPU has completed it. */
 enum effect_kind { EFFECT_NONE, EFFECT_ADD, EFFECT_COPY, EFFECT_SET };

@@ -93,7 +93,6 @@ void engine_stream_free(struct engine *e, int stream);
 
 /* Queues an operation now; returns its sequence number in the stream (from 1), 0 for an unknown stream. */
 uint64_t engine_submit(struct engine *e, int stream, uint32_t kind, uint64_t arg, uint64_t value);
-uint64_t engine_completed(const struct engine *e, int stream);
 
 /*
  * Starts a control now. `ids` are channels for DISABLE and ENABLE, one group otherwise. Controls of one GPU queue up

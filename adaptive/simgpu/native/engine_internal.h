@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* State shared by engine.c (objects, queues, time), schedule.c (who has the compute engine) and control.c. */
+/* State shared by objects.c, engine.c (queues, time), schedule.c (who has the compute engine) and control.c. */
 #ifndef GPSCHED_ENGINE_INTERNAL_H
 #define GPSCHED_ENGINE_INTERNAL_H
 
@@ -75,7 +75,11 @@ static inline bool is_compute(const struct op *op)
 	return op->kind == OP_KERNEL || op->kind == OP_HOLD;
 }
 
+/* objects.c */
+void stream_clear(struct stream *stream);
+
 /* engine.c */
+void gpu_settle(struct engine *e, int gpu);
 void stream_finish_head(struct engine *e, int stream);
 void streams_pump(struct engine *e, int gpu);
 
