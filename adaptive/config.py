@@ -16,6 +16,7 @@ from gpsched.adaptive.units import parse_duration
 
 
 Microseconds = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
+Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,10 +50,30 @@ class Timeslice(msgspec.Struct, frozen=True, kw_only=True):
     be_us: Microseconds = 1
 
 
+class Reservations(msgspec.Struct, frozen=True, kw_only=True):
+    """Taking the GPU from best-effort work for a burst, and turns of several best-effort processes.
+
+    ``level``           the highest level to use; ``auto`` takes what serves each process best
+    ``limit_us``        no reservation lasts longer
+    ``be_floor``        share of the time that best-effort work keeps, whatever latency-critical processes ask for
+    ``turn_us``         how long each of several best-effort processes has the GPU in turn
+    ``waste_budget``    largest share of GPU time that may be reserved and idle
+    ``max_per_second``  reservations of one process; more are ignored, and counted
+    """
+
+    level: Literal["auto", "timeslice", "reserve", "hold"] = "auto"
+    limit_us: Microseconds = 100_000
+    be_floor: Share = 0.1
+    turn_us: Annotated[int, msgspec.Meta(ge=5_000, le=1_000_000)] = 50_000
+    waste_budget: Share = 0.01
+    max_per_second: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 2_000
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings."""
+    """All settings: sections, whose keys later files override one by one, and lists, which add up."""
 
     timeslice: Timeslice = Timeslice()
+    reservations: Reservations = Reservations()
     rule: list[Rule] = []
 
 
@@ -89,8 +110,15 @@ def _read(path: Path) -> tuple[dict[str, Any], Config]:
 
 def _merge(base: Config, read: tuple[dict[str, Any], Config]) -> Config:
     raw, new = read
-    slices = {key: getattr(new.timeslice, key) for key in raw.get("timeslice", {})}
-    return Config(timeslice=msgspec.structs.replace(base.timeslice, **slices), rule=base.rule + new.rule)
+    merged: dict[str, Any] = {}
+    for name in Config.__struct_fields__:
+        old, given = getattr(base, name), getattr(new, name)
+        if isinstance(old, list):
+            merged[name] = old + given
+        else:
+            changes = {key: getattr(given, key) for key in raw.get(name, {})}
+            merged[name] = msgspec.structs.replace(old, **changes)
+    return Config(**merged)
 
 
 def _check_rule(path: Path, key: str, rule: Rule) -> None:
@@ -115,8 +143,9 @@ def _check_keys(path: Path, raw: dict[str, Any], struct: type[msgspec.Struct], p
         if key not in fields:
             nearest = difflib.get_close_matches(key, fields, n=1, cutoff=0.0)
             raise ConfigError(str(path), prefix + key, f"unknown key; did you mean {nearest[0]!r}?")
-        if fields[key] is Timeslice and isinstance(value, dict):
-            _check_keys(path, value, Timeslice, f"{prefix}{key}.")
+        section = fields[key]
+        if isinstance(section, type) and issubclass(section, msgspec.Struct) and isinstance(value, dict):
+            _check_keys(path, value, section, f"{prefix}{key}.")
         if key == "rule" and isinstance(value, list):
             for number, rule in enumerate(value):
                 if isinstance(rule, dict):
