@@ -105,25 +105,47 @@ def total_gain(chosen: Sequence[Rated], newest: int) -> float:
     return total
 
 
-def source(rated: Sequence[Rated]) -> Trigger | None:
-    """Return the wakes that queue requests: of those that announce an idle process's bursts, the most frequent."""
-    rates = {matcher: found.samples * found.recall / found.announced for matcher, found in rated if found.announced}
-    found = [
-        (matcher, evaluation)
-        for matcher, evaluation in rated
-        if matcher.kind not in _NO_SOURCE
-        and not _is_false(matcher, evaluation)
-        and evaluation.announced >= MINIMUM
-        and evaluation.recall >= _SOURCE_RECALL
-        and evaluation.longest_us <= 2 * evaluation.shortest_us
-    ]
+def source(rated: Sequence[Rated], costs: Costs) -> Trigger | None:
+    """Return the wakes that queue requests: of those that announce an idle process's bursts, the most frequent.
+
+    A candidate that is no good trigger, for its leads spread too much, may be the one; but its leads are of the same
+    order as those of the good ones.
+    """
+    wakes = [(matcher, found) for matcher, found in rated if matcher.kind not in _NO_SOURCE]
+    longest = max((found.longest_us for matcher, found in wakes if objection(matcher, found, costs) is None), default=0)
+    rates = {matcher: found.samples * found.recall / found.announced for matcher, found in wakes}
 
     def rank(item: Rated) -> tuple[float, float]:
-        matcher, evaluation = item
-        return round(rates.get(replace(matcher, idle=False), rates[matcher]), 1), evaluation.shortest_us
+        matcher, found = item
+        return round(rates.get(replace(matcher, idle=False), rates[matcher]), 1), found.shortest_us
 
-    best = max(found, key=rank, default=None)
+    likely = [item for item in wakes if _may_queue(*item) and item[1].shortest_us <= longest]
+    best = max(likely, key=rank, default=None)
     return trigger(*best) if best else None
+
+
+def taker(rated: Sequence[Rated], source_trigger: Trigger | None) -> Trigger | None:
+    """Return the wakes of who takes queued requests: nearer to the launch than the source's, and with the least spread.
+
+    It must have been seen before nearly as many bursts of an idle process as the source.
+    """
+    if source_trigger is None:
+        return None
+    likely = [
+        (matcher, found)
+        for matcher, found in rated
+        if _may_queue(matcher, found)
+        and matcher.kind not in _NO_SOURCE
+        and matcher.kind != source_trigger.matcher.kind
+        and found.shortest_us < source_trigger.lead_us["p50"]
+    ]
+    best = min(likely, key=lambda item: item[1].longest_us - item[1].shortest_us, default=None)
+    return trigger(*best) if best else None
+
+
+def _may_queue(matcher: Matcher, found: Evaluation) -> bool:
+    enough = found.announced >= MINIMUM and found.recall >= _SOURCE_RECALL and not _is_false(matcher, found)
+    return enough and found.longest_us <= 2 * found.shortest_us
 
 
 def objection(matcher: Matcher, found: Evaluation, costs: Costs) -> str | None:

@@ -27,7 +27,7 @@ class Chooser:
     _KEEP = 4  # occurrences that survive a drift
     _SHORTEST_US, _LONGEST_US = 10_000.0, 1_000_000.0  # of a burst's limit
     _SERVED = 0.97  # share of bursts reserved in time from which on nothing better is looked for at every refinement
-    _BETTER = 1.03  # what a new set must gain over the present one to replace it
+    _BETTER = 1.015  # what a new set must gain over the present one to replace it
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class Chooser:
         self._wait = self._LEARNING
         self._refined = 0
         self._source: Trigger | None = None
+        self._taker: Trigger | None = None
 
     # ---- what happened
 
@@ -136,7 +137,8 @@ class Chooser:
         for _, window in self.table.windows():
             window.follow_drift()
         rated = self.rate(self.costs)
-        self._set_source(choose.source(rated))
+        self._set_source(choose.source(rated, self.costs))
+        self._taker = choose.taker(rated, self._source)
         chosen = choose.select(rated, self.costs, self.table.burst)
         present = {trigger.matcher for trigger in self.choice.triggers if trigger.recall}
         kept = [item for item in rated if item[0] in present and choose.objection(*item, self.costs) is None]
@@ -188,6 +190,7 @@ class Chooser:
             quiet_us=round(self.segmenter.between.us, 1),
             burst_limit_us=self._burst_limit(),
             source=self._source,
+            taker=self._taker,
             keep_companions=self.reservations.keep_companions,
             generation=self.choice.generation + 1,
         )
@@ -211,7 +214,10 @@ def _matchers(choice: Choice) -> set[Matcher]:
 def _differs(new: Choice, old: Choice) -> bool:
     if new.state != old.state or new.keep_companions != old.keep_companions or _matchers(new) != _matchers(old):
         return True
-    if (new.source and new.source.matcher) != (old.source and old.source.matcher):
+    for wake, known_wake in ((new.source, old.source), (new.taker, old.taker)):
+        if (wake and wake.matcher) != (known_wake and known_wake.matcher):
+            return True
+    if new.source and old.source and abs(new.source.young_us - old.source.young_us) > 0.01 * old.source.young_us:
         return True
     pairs = [(new.quiet_us, old.quiet_us), (new.burst_limit_us, old.burst_limit_us)]
     before = {trigger.matcher: trigger for trigger in old.triggers}

@@ -52,6 +52,7 @@ class HintLearner:
         self._chooser = Chooser(costs, self._table, self._clock, self._announced, self._reservations, self._segmenter)
         self._by_context: dict[tuple[int, int, int, int], _Match] = {}
         self._queued_us = 0.0  # last wake of the source
+        self._taken_us = 0.0  # when queued requests were taken last
         self._next_until = 0.0  # until when requests that waited at a burst's end keep the process busy
         self._ended_us = float("-inf")
         self._handlers: dict[type[Observation], Handler] = {
@@ -109,6 +110,8 @@ class HintLearner:
             return
         if match.queues:
             self._queued_us = now
+        if match.takes and not busy:
+            self._taken_us = now
         busy = busy or self._reservations.waiting(now)
         for trigger in match.triggers:
             if not (busy and trigger.matcher.idle):
@@ -183,13 +186,24 @@ class HintLearner:
     def _ended(self, burst: Burst | None, out: list[Output]) -> None:
         if burst is None:
             return
+        waiting = self._waiting(burst)
         self._ended_us = burst.end_us
         self._chooser.burst_ended(burst)
         out.append(BurstEnded(burst))
         source = self._chooser.choice.source
-        if source and self._queued_us > burst.start_us - source.young_us:
-            self._on_wake(Wake(burst.end_us, UNKNOWN, WakeKind.BURST_END), burst.end_us, out)
+        if source and waiting:
+            self._on_wake(Wake(burst.end_us, UNKNOWN, WakeKind.BURST_END, size=waiting), burst.end_us, out)
+            self._taken_us = burst.end_us
             self._next_until = burst.end_us + source.limit_us
+
+    def _waiting(self, burst: Burst) -> int:
+        """Whether requests came too late for this burst: 1 by their age at its launch, 2 by who took the others."""
+        source = self._chooser.choice.source
+        if source is None:
+            return 0
+        young = self._queued_us > burst.start_us - source.young_us
+        taken = self._ended_us <= self._taken_us <= burst.start_us and self._queued_us > self._taken_us
+        return young + 2 * taken
 
     def _adopt(self, out: list[Output]) -> None:
         self._by_context.clear()
@@ -214,16 +228,18 @@ class HintLearner:
         inferred = () if self._announced.active else choice.triggers
         triggers = tuple(trigger for trigger in inferred if trigger.matcher.matches(wake))
         queues = choice.source is not None and choice.source.matcher.matches(wake)
-        match = _Match(triggers, queues) if triggers or queues else _NO_MATCH
+        takes = choice.taker is not None and choice.taker.matcher.matches(wake)
+        match = _Match(triggers, queues, takes) if triggers or queues or takes else _NO_MATCH
         self._by_context[wake.kind, wake.tid, wake.descriptor, wake.size] = match
         return match
 
 
 class _Match(NamedTuple):
-    """The chosen triggers that mean a context, and whether its wakes queue requests."""
+    """The chosen triggers that mean a context, and whether its wakes queue requests or take them."""
 
     triggers: tuple[Trigger, ...]
     queues: bool
+    takes: bool
 
 
-_NO_MATCH = _Match((), False)
+_NO_MATCH = _Match((), False, False)

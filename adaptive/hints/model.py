@@ -38,6 +38,7 @@ class Choice(msgspec.Struct, frozen=True):
     ``quiet_us``        keep the GPU this long after a burst's last synchronisation, for a next launch
     ``burst_limit_us``  give the GPU back this long after the first launch, whatever happens
     ``source``          the wakes that queue requests, the earliest that announce reliably: for BURST_END triggers
+    ``taker``           the wakes of who takes requests from the queue: later ones of the source wait for the next burst
     ``keep_companions`` a wake shortly before a launch announces the burst after that one: keep its reservation
     ``generation``      grows with every change
     """
@@ -47,6 +48,7 @@ class Choice(msgspec.Struct, frozen=True):
     quiet_us: float = 0.0
     burst_limit_us: float = 1_000_000.0
     source: Trigger | None = None
+    taker: Trigger | None = None
     keep_companions: bool = False
     why: str = "no burst seen yet; the GPU is taken at the first launch"
     generation: int = 0

@@ -125,8 +125,9 @@ class Matcher(msgspec.Struct, frozen=True, gc=False):
     """Which wakes are meant: the kind, and thread, descriptor and range of size buckets where they matter (None: any).
 
     ``idle``: only the first such wake while neither a burst nor a reservation of the process is on.
-    BURST_END means the end of a burst during which (or so shortly before which that they did not cause it,
-    ``Trigger.young_us``) wakes of the other chosen triggers came: requests are waiting.
+    BURST_END means the end of a burst when requests are waiting; its "size" says how that is known: 1 if a wake of
+    ``Choice.source`` came later than ``young_us`` before the burst's launch, 2 if later than the last one of
+    ``Choice.taker`` before it, 3 if both.
     """
 
     kind: WakeKind
@@ -153,7 +154,9 @@ class Matcher(msgspec.Struct, frozen=True, gc=False):
         words = [self.kind.name.lower()]
         if self.descriptor is not None:
             words.append(f"fd {self.descriptor}")
-        if self.sizes is not None:
+        if self.sizes is not None and self.kind == WakeKind.BURST_END:
+            words.append("requests waiting")
+        elif self.sizes is not None:
             low, high = self.sizes
             words.append(f"{1 << (low - 1) if low else 0}-{(1 << high) - 1} bytes")
         if self.tid is not None:
