@@ -30,7 +30,7 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Histogram(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of durations: ``counts[i]`` of at most ``bounds_us[i]`` and more than the bound before; the last has none."""
+    """Counts of durations: ``counts[i]`` up to ``bounds_us[i]`` and above the bound before; the last has no bound."""
 
     bounds_us: list[float]
     counts: list[int]
