@@ -17,19 +17,20 @@ _NEVER_BUSY = {WakeKind.CLOCK, WakeKind.BURST_END, WakeKind.COPY_H2D}
 class Candidate:
     """One matcher, the leads of all its occurrences, and of those that came first while the process was idle."""
 
-    __slots__ = ("first", "idle", "matcher", "window")
+    __slots__ = ("_idle_matcher", "first", "idle", "matcher", "window")
 
     def __init__(self, matcher: Matcher) -> None:
         self.matcher = matcher
         self.window = LeadWindow()
         self.idle = LeadWindow()
+        self._idle_matcher = replace(matcher, idle=True)
         self.first = 0  # number of the burst before which an idle occurrence was recorded last
 
     def windows(self) -> list[tuple[Matcher, LeadWindow]]:
         """Return what can be judged: all occurrences, and the idle ones where these are not nearly all."""
         found = [(self.matcher, self.window)]
         if self.matcher.kind not in _NEVER_BUSY:
-            found.append((replace(self.matcher, idle=True), self.idle))
+            found.append((self._idle_matcher, self.idle))
         return found
 
 

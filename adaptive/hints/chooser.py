@@ -26,7 +26,6 @@ class Chooser:
     _RENEW = 16  # refinements between looks at all candidates
     _KEEP = 4  # occurrences that survive a drift
     _SHORTEST_US, _LONGEST_US = 10_000.0, 1_000_000.0  # of a burst's limit
-    _SERVED = 0.97  # share of bursts reserved in time from which on nothing better is looked for at every refinement
     _BETTER = 1.015  # what a new set must gain over the present one to replace it
 
     def __init__(
@@ -47,6 +46,7 @@ class Chooser:
         self._lengths: deque[float] = deque(maxlen=128)
         self._wait = self._LEARNING
         self._refined = 0
+        self._patience = 1  # refinements until all candidates are looked at again
         self._source: Trigger | None = None
         self._taker: Trigger | None = None
 
@@ -80,7 +80,7 @@ class Chooser:
 
     def soon(self) -> None:
         """Choose at the next burst, among all candidates."""
-        self._wait, self._refined = 0, self._RENEW
+        self._wait, self._patience = 0, 1
 
     # ---- choosing
 
@@ -107,10 +107,18 @@ class Chooser:
         sure = self.choice.state == "sure" and self.table.burst > self._YOUTH
         self._wait = self._REFINE if sure else self._LEARNING
         self._refined += 1
-        if sure and not self._knows_better() and self._refined < self._RENEW and (kept := self._refine()):
+        if sure and not self._knows_better() and self._refined < self._patience and (kept := self._refine()):
             return self._set(self._from_rated(kept))
+        return self._look_around()
+
+    def _look_around(self) -> bool:
+        """Choose among all candidates; ever more rarely while that changes nothing."""
+        before = _matchers(self.choice)
+        changed = self._renew()
+        kept = _matchers(self.choice) == before and self.table.burst > self._YOUTH
+        self._patience = min(2 * self._patience, self._RENEW) if kept else 1
         self._refined = 0
-        return self._renew()
+        return changed
 
     def rate(self, costs: Costs, wanted: set[Matcher] | None = None) -> list[choose.Rated]:
         """Evaluate all candidates, or the wanted ones."""
@@ -123,15 +131,14 @@ class Chooser:
         return choose.total_gain(chosen, self.table.burst), sum(found.waste_share for _, found in chosen)
 
     def _refine(self) -> list[choose.Rated]:
-        """Evaluate the chosen triggers anew; empty when they no longer serve nearly all bursts well."""
+        """Evaluate the chosen triggers anew; empty when they no longer qualify."""
         wanted = {trigger.matcher for trigger in self.choice.triggers if trigger.recall}
         rated = self.rate(self.costs, wanted)
         if len(rated) < len(wanted) or any(choose.objection(*item, self.costs) for item in rated):
             return []
-        served = sum(found.recall * found.in_time for _, found in rated)
         by_matcher = dict(rated)
         order = [trigger.matcher for trigger in self.choice.triggers if trigger.recall]
-        return [(matcher, by_matcher[matcher]) for matcher in order] if served >= self._SERVED else []
+        return [(matcher, by_matcher[matcher]) for matcher in order]
 
     def _renew(self) -> bool:
         for _, window in self.table.windows():
