@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The actuator's state. One thread turns events, messages and time into what each best-effort group *should* be
- * (burst.c, turns.c); one thread a GPU makes the driver agree (worker.c). So a control, which takes hundreds of
- * microseconds, never delays the next event, and undoing anything is only a change of what should be.
+ * The actuator's state. Events, messages and time change what each best-effort group *should* be (burst.c, turns.c);
+ * worker.c makes the driver agree. So a control, which takes hundreds of microseconds, never delays the next event, and
+ * undoing anything is only a change of what should be.
  *
- * `lock` guards everything; a worker gives it up while it is inside the driver.
+ * `lock` guards everything; a thread gives it up while it waits for events or is inside the driver.
  */
 #ifndef GPSCHED_ACTUATOR_H
 #define GPSCHED_ACTUATOR_H
@@ -68,9 +68,9 @@ struct gpu {
 	struct ga_gpu plan;
 	struct actuator *actuator;
 	unsigned index;
-	pthread_t thread;
-	pthread_cond_t work;
-	bool running;
+	bool known;    /* was in a plan */
+	bool busy;     /* a thread is inside the driver for it */
+	bool restored; /* when stopping */
 	__u32 turn;
 	__u64 turn_left_ns, turn_since; /* turn_since NEVER: the clock of turns stands still */
 	__s64 budget_ns;		/* reserved time that is left; see max_reserved_permille */
@@ -86,12 +86,16 @@ struct actuator {
 	struct plan plans[2 * GA_MAX_PLANS];
 	struct gpu gpus[GA_MAX_GPUS];
 	unsigned group_top, plan_top; /* all entries in use are below */
+	pthread_cond_t idle;	      /* followers */
+	unsigned threads;
+	bool led; /* a thread waits for events */
 	bool stopping;
+	__u64 stop_by;
 };
 
 #define for_each_group(a, g) for (__auto_type g = &(a)->groups[0]; g < &(a)->groups[(a)->group_top]; g++)
 #define for_each_plan(a, p) for (__auto_type p = &(a)->plans[0]; p < &(a)->plans[(a)->plan_top]; p++)
-#define for_each_gpu(a, u) for (struct gpu *u = (a)->gpus; u < (a)->gpus + GA_MAX_GPUS; u++)
+#define for_each_gpu(a, u) for (__auto_type u = &(a)->gpus[0]; u < &(a)->gpus[GA_MAX_GPUS]; u++)
 #define for_each_slot(a, s) for (struct slot *s = (a)->slots; s < (a)->slots + GA_MAX_SLOTS; s++)
 
 __u64 now_ns(void);
@@ -121,7 +125,9 @@ void budget_spend(struct gpu *u, __u64 spent_ns);
 
 /* worker.c: makes the driver agree with what should be. */
 enum mode group_wanted(const struct actuator *a, const struct group *g);
-bool worker_start(struct gpu *u);
+__u64 next_retry(const struct actuator *a, unsigned gpu);
+bool threads_at_least(struct actuator *a, unsigned count);
+bool serve(struct actuator *a); /* until all is undone: true, or not in time: false */
 void gpu_settle(struct actuator *a, unsigned gpu, __u64 now);
 
 /* publish.c: taking over plans; 0 or -errno. */
@@ -135,6 +141,8 @@ void slots_sweep(struct actuator *a);
 
 /* main.c */
 void unwatch(int fd);
+void lead(struct actuator *a);	/* waits for events once and handles them */
+void rearm(struct actuator *a); /* deadlines have changed while another thread leads */
 
 /* record.c */
 void record_write(struct actuator *a, struct ga_record *record);

@@ -56,7 +56,7 @@ void hold_ring(struct actuator *a, struct plan *p)
 	if (!p->hold)
 		p->hold = 1; /* 0 says "none" */
 	page->kernels = p->plan.hold_kernels;
-	page->limit_us = (__u32)earlier(p->plan.limit_us, (p->limit_at - p->reserved_at) / US);
+	page->limit_us = (__u32)((p->limit_at - p->reserved_at) / US);
 	__atomic_store_n(&page->wanted, p->hold, __ATOMIC_RELEASE);
 	p->record.begin_ns = now_ns();
 	ring(page);

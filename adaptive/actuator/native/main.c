@@ -23,16 +23,21 @@
 
 #define EVENTS_AT_ONCE 256 /* then timers and messages have their turn, even in a storm */
 #define MESSAGES_AT_ONCE 64
-#define STOP_LIMIT_S 2
+#define STOP_LIMIT_NS 2000000000ull
 #define REALTIME_PRIORITY 10
 
 /* What epoll reports: the index of a slot, or one of these. */
 enum { FROM_LINK = GA_MAX_SLOTS, FROM_TIMER, FROM_SIGNAL, FROM_RING };
 
-static struct actuator actuator = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static struct actuator actuator = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .idle = PTHREAD_COND_INITIALIZER,
+    .threads = 1,
+};
 static struct ring_buffer *ring;
-static int epoll_fd, link_fd, timer_fd;
+static int epoll_fd, link_fd, timer_fd, signal_fd;
 static unsigned events_left;
+static __u64 armed = NEVER; /* what the timer is set to */
 
 __u64 now_ns(void)
 {
@@ -114,7 +119,8 @@ static void handle(const struct ga_message *message, int fd)
 		close(fd);
 }
 
-static void receive_messages(void)
+/* False when the daemon is gone. */
+static bool receive_messages(void)
 {
 	struct ga_message message;
 	int fd;
@@ -122,21 +128,35 @@ static void receive_messages(void)
 	for (int i = 0; i < MESSAGES_AT_ONCE; i++) {
 		int got = link_receive(link_fd, &message, &fd);
 
-		if (got < 0)
-			actuator.stopping = true;
 		if (got <= 0)
-			return;
+			return !got;
 		handle(&message, fd);
 	}
+	return true;
 }
 
-static void dispatch(__u64 from)
+/* From here on only workers matter: nothing is reserved any more, no turn counts. */
+static void stop(struct actuator *a)
+{
+	__u64 now = now_ns();
+
+	if (a->stopping)
+		return;
+	a->stopping = true;
+	a->stop_by = now + STOP_LIMIT_NS;
+	unwatch(link_fd);
+	unwatch(signal_fd);
+	for_each_plan(a, p) if (p->used) burst_end(a, p, GA_END_WITHDRAWN, now);
+}
+
+static void dispatch(struct actuator *a, __u64 from)
 {
 	__u64 expirations;
 
 	switch (from) {
 	case FROM_LINK:
-		receive_messages();
+		if (!receive_messages())
+			stop(a);
 		break;
 	case FROM_RING:
 		events_left = EVENTS_AT_ONCE;
@@ -144,62 +164,67 @@ static void dispatch(__u64 from)
 		break;
 	case FROM_TIMER:
 		(void)!read(timer_fd, &expirations, sizeof(expirations));
+		armed = NEVER;
 		break;
 	case FROM_SIGNAL:
-		actuator.stopping = true;
+		stop(a);
 		break;
 	default: /* the slot may have been closed in the same round */
-		if (actuator.slots[from].kind == GA_SLOT_PIDFD)
-			process_exited(&actuator, actuator.slots[from].pid, now_ns());
+		if (a->slots[from].kind == GA_SLOT_PIDFD)
+			process_exited(a, a->slots[from].pid, now_ns());
 	}
 }
 
-static void tick(void)
+static __u64 next_deadline(const struct actuator *a)
 {
-	__u64 now = now_ns(), next = NEVER;
+	__u64 next = a->stopping ? a->stop_by : NEVER;
+
+	for_each_plan(a, p) if (p->used) next = earlier(next, burst_deadline(p));
+	for_each_gpu(a, u)
+	{
+		if (!u->known)
+			continue;
+		if (!a->stopping)
+			next = earlier(next, turns_deadline(u));
+		if (!u->busy) /* else its thread looks again by itself */
+			next = earlier(next, next_retry(a, u->index));
+	}
+	return next;
+}
+
+void rearm(struct actuator *a)
+{
+	__u64 next = next_deadline(a);
 	struct itimerspec timer = {0};
 
-	burst_tick(&actuator, now);
-	for_each_gpu(&actuator, u) if (u->running) turns_tick(u, now);
-	for_each_plan(&actuator, p) if (p->used) next = earlier(next, burst_deadline(p));
-	for_each_gpu(&actuator, u) if (u->running) next = earlier(next, turns_deadline(u));
+	if (next == armed)
+		return;
+	armed = next;
 	if (next != NEVER) {
 		timer.it_value.tv_sec = (time_t)(next / 1000000000);
-		timer.it_value.tv_nsec = (long)(next % 1000000000);
+		timer.it_value.tv_nsec = (long)(next % 1000000000) + !next; /* 0 would disarm */
 	}
 	timerfd_settime(timer_fd, TFD_TIMER_ABSTIME, &timer, NULL);
 }
 
-static void loop(void)
+/* Called with the lock, which is given up only while waiting. */
+void lead(struct actuator *a)
 {
 	struct epoll_event ready[16];
+	__u64 now;
+	int count;
 
-	while (!actuator.stopping) {
-		int count = epoll_wait(epoll_fd, ready, 16, -1);
-
-		pthread_mutex_lock(&actuator.lock);
-		for (int i = 0; i < count; i++)
-			dispatch(ready[i].data.u64);
-		tick();
-		pthread_mutex_unlock(&actuator.lock);
-	}
-}
-
-/* Nothing is reserved any more and no turn counts: workers enable all, restore the slices and end. */
-static int stop(void)
-{
-	struct timespec limit;
-	int left = 0;
-
-	pthread_mutex_lock(&actuator.lock);
-	for_each_plan(&actuator, p) if (p->used) burst_end(&actuator, p, GA_END_WITHDRAWN, now_ns());
-	for_each_gpu(&actuator, u) if (u->running) pthread_cond_signal(&u->work);
-	pthread_mutex_unlock(&actuator.lock);
-	clock_gettime(CLOCK_MONOTONIC, &limit);
-	limit.tv_sec += STOP_LIMIT_S;
-	for_each_gpu(&actuator, u) if (u->running) left +=
-	    pthread_clockjoin_np(u->thread, NULL, CLOCK_MONOTONIC, &limit) != 0;
-	return left ? 1 : 0;
+	a->led = true;
+	rearm(a);
+	pthread_mutex_unlock(&a->lock);
+	count = epoll_wait(epoll_fd, ready, 16, -1);
+	pthread_mutex_lock(&a->lock);
+	a->led = false;
+	for (int i = 0; i < count; i++)
+		dispatch(a, ready[i].data.u64);
+	now = now_ns();
+	burst_tick(a, now);
+	for_each_gpu(a, u) if (u->known && !a->stopping) turns_tick(u, now);
 }
 
 static struct ga_shared *map_shared(int fd)
@@ -227,7 +252,7 @@ static int signal_descriptor(void)
 	return signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Real time where allowed: both threads sleep nearly always, and must run at once when an event comes. */
+/* Real time where allowed: all threads sleep nearly always, and must run at once when an event comes. */
 static void be_prompt(void)
 {
 	struct sched_param priority = {.sched_priority = REALTIME_PRIORITY};
@@ -252,10 +277,10 @@ int main(int argc, char **argv)
 	}
 	epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	signal_fd = signal_descriptor();
 	if (epoll_fd < 0 || timer_fd < 0 || watch(link_fd, FROM_LINK) || watch(timer_fd, FROM_TIMER) ||
-	    watch(signal_descriptor(), FROM_SIGNAL))
+	    watch(signal_fd, FROM_SIGNAL))
 		fail("cannot start");
 	be_prompt();
-	loop();
-	return stop();
+	return serve(&actuator) ? 0 : 1;
 }

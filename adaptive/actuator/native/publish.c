@@ -140,14 +140,14 @@ static int take_all(struct actuator *a, const struct ga_plans *plans, __u64 now)
 	return 0;
 }
 
-static int take_gpu(struct gpu *u, const struct ga_gpu *plan, __u64 now)
+static void take_gpu(struct gpu *u, const struct ga_gpu *plan, __u64 now)
 {
 	turns_publish(u, plan);
-	if (!u->running) {
+	if (!u->known) {
 		u->turn_since = now;
 		u->budget_at = now - 2000000000ull; /* starts with a full budget */
 	}
-	return u->running || worker_start(u) ? 0 : -EAGAIN;
+	u->known = true;
 }
 
 /* On failure what could be taken is in force: the daemon sees the error and decides. */
@@ -159,13 +159,12 @@ int publish(struct actuator *a, __u64 now)
 	plans = a->shared->plans;
 	if (!in_bounds(&plans))
 		return -EINVAL;
-	for (__u32 i = 0; i < plans.gpu_count; i++) {
-		error = take_gpu(&a->gpus[i], &plans.gpus[i], now);
-		if (error)
-			return error;
-	}
+	if (!threads_at_least(a, plans.gpu_count + 1))
+		return -EAGAIN;
+	for (__u32 i = 0; i < plans.gpu_count; i++)
+		take_gpu(&a->gpus[i], &plans.gpus[i], now);
 	error = take_all(a, &plans, now);
-	for_each_gpu(a, u) if (u->running) gpu_settle(a, u->index, now);
+	for_each_gpu(a, u) if (u->known) gpu_settle(a, u->index, now);
 	return error;
 }
 
@@ -182,7 +181,7 @@ void process_exited(struct actuator *a, __u32 pid, __u64 now)
 	for_each_slot(a, s) if (s->fd >= 0 && s->pid == pid) s->dropped = true;
 	for_each_gpu(a, u)
 	{
-		if (!u->running)
+		if (!u->known)
 			continue;
 		turns_tick(u, now);
 		gpu_settle(a, u->index, now);

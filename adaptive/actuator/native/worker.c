@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One thread a GPU, because the driver takes one control of a GPU at a time anyway. It compares what each group should
- * be with what it is, and issues the control that is most urgent, until nothing differs.
+ * Makes the driver agree with what should be: compares what each group should be with what it is, and issues the
+ * control that is most urgent, until nothing differs.
+ *
+ * Leader and followers: one thread waits for events. If an event asks for a control, that very thread issues it, since
+ * waking another one first would cost as much again, and a follower takes the lead meanwhile. There is one thread more
+ * than GPUs (the driver takes one control of a GPU at a time anyway), so somebody is always free to lead.
  */
 #include "actuator.h"
 
@@ -78,7 +82,7 @@ static struct group *most_urgent(struct actuator *a, unsigned gpu, __u64 now)
 	return found;
 }
 
-static __u64 next_retry(const struct actuator *a, unsigned gpu)
+__u64 next_retry(const struct actuator *a, unsigned gpu)
 {
 	__u64 next = NEVER;
 
@@ -193,7 +197,7 @@ static void note_ready(struct plan *p, __u64 now)
 	if (!p->record.begin_ns)
 		p->record.begin_ns = now;
 	if (!p->record.ready_ns)
-		p->record.ready_ns = now;
+		p->record.ready_ns = now > p->record.begin_ns ? now : p->record.begin_ns;
 }
 
 static void sweep_groups(struct actuator *a)
@@ -210,17 +214,15 @@ static void sweep_groups(struct actuator *a)
 	slots_sweep(a);
 }
 
-/* Wakes the worker when there is something to do, and notes in the reservations what is done. */
+/* Notes in the reservations what is done. */
 void gpu_settle(struct actuator *a, unsigned gpu, __u64 now)
 {
 	bool busy = false;
 
 	sweep_groups(a);
 	for_each_group(a, g) busy |= g->used && g->plan.gpu == gpu && (g->busy || needs_control(a, g, gpu));
-	if (busy || with_extras(a, gpu)) {
-		pthread_cond_signal(&a->gpus[gpu].work);
+	if (busy || with_extras(a, gpu))
 		return;
-	}
 	for_each_plan(a, p)
 	{
 		if (!p->used || p->plan.gpu != gpu)
@@ -232,7 +234,7 @@ void gpu_settle(struct actuator *a, unsigned gpu, __u64 now)
 	}
 }
 
-static bool step(struct actuator *a, unsigned gpu)
+static void step(struct actuator *a, unsigned gpu)
 {
 	struct group *g = most_urgent(a, gpu, now_ns());
 	struct plan *p = g ? NULL : with_extras(a, gpu);
@@ -241,61 +243,91 @@ static bool step(struct actuator *a, unsigned gpu)
 		make_as_wanted(a, g);
 	else if (p)
 		do_extras(a, p);
-	else
-		return false;
 	gpu_settle(a, gpu, now_ns());
-	return true;
 }
 
-static void wait_for_work(struct gpu *u)
-{
-	__u64 until = next_retry(u->actuator, u->index);
-	struct timespec time = {.tv_sec = (time_t)(until / 1000000000), .tv_nsec = (long)(until % 1000000000)};
-
-	if (until == NEVER)
-		pthread_cond_wait(&u->work, &u->actuator->lock);
-	else
-		pthread_cond_timedwait(&u->work, &u->actuator->lock, &time);
-}
-
-static void restore_slices(struct actuator *a, unsigned gpu)
+static void restore_slices(struct actuator *a, struct gpu *u)
 {
 	for_each_group(a, g)
 	{
-		if (g->used && !g->dead && g->plan.gpu == gpu && g->plan.original_us)
+		if (g->used && !g->dead && g->plan.gpu == u->index && g->plan.original_us)
 			unlocked(a, g, rm_set_timeslice, g->plan.original_us);
 	}
+	u->restored = true;
 }
 
-static void *work(void *argument)
+/* Last of all, once its groups are enabled. */
+static bool should_restore(const struct actuator *a, const struct gpu *u)
 {
-	struct gpu *u = argument;
-	struct actuator *a = u->actuator;
+	return a->stopping && u->known && !u->restored && next_retry(a, u->index) == NEVER;
+}
 
-	pthread_mutex_lock(&a->lock);
-	for (;;) {
-		if (step(a, u->index))
-			continue;
-		if (a->stopping && next_retry(a, u->index) == NEVER)
-			break;
-		wait_for_work(u);
+static struct gpu *gpu_to_serve(struct actuator *a)
+{
+	for_each_gpu(a, u)
+	{
+		if (!u->busy &&
+		    (most_urgent(a, u->index, now_ns()) || with_extras(a, u->index) || should_restore(a, u)))
+			return u;
 	}
-	restore_slices(a, u->index);
-	u->running = false;
-	pthread_mutex_unlock(&a->lock);
 	return NULL;
 }
 
-bool worker_start(struct gpu *u)
+/* If nobody waits for events now, another thread begins to, while this one is in the driver. */
+static void serve_gpu(struct actuator *a, struct gpu *u)
 {
-	pthread_condattr_t clock;
-	pthread_attr_t small;
+	u->busy = true;
+	if (!a->led)
+		pthread_cond_signal(&a->idle);
+	if (should_restore(a, u))
+		restore_slices(a, u);
+	else
+		step(a, u->index);
+	u->busy = false;
+}
 
-	pthread_condattr_init(&clock);
-	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-	pthread_cond_init(&u->work, &clock);
+static bool is_finished(const struct actuator *a)
+{
+	bool left = false;
+
+	for_each_gpu(a, u) left |= u->known && !u->restored;
+	return a->stopping && (!left || now_ns() >= a->stop_by);
+}
+
+bool serve(struct actuator *a)
+{
+	pthread_mutex_lock(&a->lock);
+	while (!is_finished(a)) {
+		struct gpu *u = gpu_to_serve(a);
+
+		if (u) {
+			serve_gpu(a, u);
+			rearm(a);
+		} else if (!a->led)
+			lead(a);
+		else
+			pthread_cond_wait(&a->idle, &a->lock);
+	}
+	pthread_cond_broadcast(&a->idle);
+	pthread_mutex_unlock(&a->lock);
+	return now_ns() < a->stop_by;
+}
+
+static void *follow(void *argument)
+{
+	serve(argument);
+	return NULL;
+}
+
+bool threads_at_least(struct actuator *a, unsigned count)
+{
+	pthread_attr_t small;
+	pthread_t thread;
+
 	pthread_attr_init(&small);
+	pthread_attr_setdetachstate(&small, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&small, 128 << 10);
-	u->running = !pthread_create(&u->thread, &small, work, u);
-	return u->running;
+	while (a->threads < count && !pthread_create(&thread, &small, follow, a))
+		a->threads++;
+	return a->threads >= count;
 }

@@ -48,6 +48,11 @@ static bool reached(uint32_t sequence, uint32_t wanted)
 	return (int32_t)(sequence - wanted) >= 0;
 }
 
+static uint32_t at_most(uint32_t value, uint32_t limit)
+{
+	return value < limit ? value : limit;
+}
+
 static struct gs_hold_page *make_page(void)
 {
 	int fd = memfd_create(GS_HOLD_FILE, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -106,10 +111,9 @@ static void release(uint32_t sequence)
 
 static void launch(uint32_t sequence, uint64_t now)
 {
-	uint32_t kernels = agent.page->kernels, limit_us = agent.page->limit_us;
+	uint32_t kernels = at_most(agent.page->kernels, GS_HOLD_MAX_KERNELS);
+	uint32_t limit_us = at_most(agent.page->limit_us, GS_HOLD_MAX_LIMIT_US);
 
-	if (kernels < 1 || kernels > GS_HOLD_MAX_KERNELS || limit_us > GS_HOLD_MAX_LIMIT_US)
-		return;
 	for (int i = 0; i < agent.devices; i++) {
 		struct holder *h = &agent.holders[i];
 		CUresult result = h->ready ? holder_launch(h, sequence, kernels, limit_us * 1000ull) : 0;

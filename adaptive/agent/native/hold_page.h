@@ -17,7 +17,7 @@
 #define GS_HOLD_VERSION 1
 #define GS_HOLD_BYTES 4096
 #define GS_HOLD_MAX_KERNELS 4
-#define GS_HOLD_MAX_LIMIT_US 100000
+#define GS_HOLD_MAX_LIMIT_US 1000000
 
 /* Sequence numbers start at 1 and may wrap: compare differences. */
 struct gs_hold_page {
