@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpsched-be: a best-effort job. Endless kernels of one length, a few in flight, with state that shows every kernel
- * that was lost or run twice. It obeys stat, pause, resume and quit on standard input and prints JSON lines.
+ * gpsched-be: a best-effort job. Endless units of work, a few in flight or one at each tick of a rate: kernels of one
+ * length, or chains of kernels as one CUDA graph. Its state shows every kernel that was lost or run twice. It obeys
+ * stat, pause, resume and quit on standard input and prints JSON lines.
  */
 #include <getopt.h>
+#include <math.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,20 +13,27 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "chain.h"
 #include "clock.h"
 #include "commands.h"
 #include "cuda_driver.h"
 #include "exit_codes.h"
 #include "options.h"
+#include "turnstile.h"
 #include "work.h"
 
 #define MAX_QUEUE 64
+#define COMMANDS_EVERY_US 1000
 
 static const char help[] =
     "Usage: gpsched-be [OPTION]...\n"
     "A best-effort GPU job: endless kernels, each of which leaves a trace that can be checked.\n\n"
     "  --kernel-us US      length of a kernel (400)\n"
-    "  --queue N           kernels in flight, 1 to 64 (8)\n"
+    "  --chain FILE        a unit is one CUDA graph of kernels of these lengths, in us, one a line\n"
+    "  --queue N           units in flight, 1 to 64 (8)\n"
+    "  --rate HZ           one unit a period; one that is late is left out (0: as fast as it goes)\n"
+    "  --phase SHARE       where in the period, so that jobs of equal rate do not coincide (0)\n"
+    "  --turnstile FILE    use the GPU in turn with all others that share this file\n"
     "  --blocks N          blocks of 256 threads a kernel (2112)\n"
     "  --seconds S         stop after S seconds of program time (0 = never)\n"
     "  --verify            at the end, check every counter and state word on the GPU\n"
@@ -37,7 +46,8 @@ static const char help[] =
     "real time divided by GPSCHED_TIME_SCALE.\n" EXIT_CODES_HELP;
 
 struct options {
-	double kernel_us, seconds, iters_per_us;
+	double kernel_us, seconds, iters_per_us, rate, phase;
+	const char *chain, *turnstile;
 	int queue, gpu;
 	uint32_t blocks;
 	bool verify, commands;
@@ -45,9 +55,11 @@ struct options {
 
 struct job {
 	struct work work;
+	struct chain chain;
+	CUstream stream;
 	CUevent events[MAX_QUEUE];
-	uint64_t completed;
-	double start_us, last_us, largest_gap_us;
+	uint64_t launched, completed; /* units */
+	double start_us, last_us, largest_gap_us, due_us;
 	bool paused, input_ended;
 };
 
@@ -62,10 +74,13 @@ static void stop(int signal_number)
 static struct options parse(int argc, char **argv)
 {
 	static const struct option known[] = {
-	    {"kernel-us", 1, NULL, 'k'}, {"queue", 1, NULL, 'q'},	 {"blocks", 1, NULL, 'b'},
-	    {"seconds", 1, NULL, 's'},	 {"verify", 0, NULL, 'v'},	 {"commands", 0, NULL, 'c'},
-	    {"gpu", 1, NULL, 'g'},	 {"iters-per-us", 1, NULL, 'i'}, {"help", 0, NULL, 'h'},
-	    {NULL, 0, NULL, 0},
+	    {"kernel-us", 1, NULL, 'k'}, {"queue", 1, NULL, 'q'},
+	    {"blocks", 1, NULL, 'b'},	 {"seconds", 1, NULL, 's'},
+	    {"verify", 0, NULL, 'v'},	 {"commands", 0, NULL, 'c'},
+	    {"gpu", 1, NULL, 'g'},	 {"iters-per-us", 1, NULL, 'i'},
+	    {"help", 0, NULL, 'h'},	 {"chain", 1, NULL, 'C'},
+	    {"rate", 1, NULL, 'r'},	 {"phase", 1, NULL, 'p'},
+	    {"turnstile", 1, NULL, 't'}, {NULL, 0, NULL, 0},
 	};
 	struct options options = {.kernel_us = 400, .queue = 8, .blocks = 2112};
 
@@ -88,6 +103,18 @@ static struct options parse(int argc, char **argv)
 			break;
 		case 'g':
 			options.gpu = (int)option_integer("--gpu", optarg, 0, 1023);
+			break;
+		case 'C':
+			options.chain = optarg;
+			break;
+		case 'r':
+			options.rate = option_number("--rate", optarg, 0, 1e6);
+			break;
+		case 'p':
+			options.phase = option_number("--phase", optarg, 0, 1);
+			break;
+		case 't':
+			options.turnstile = optarg;
 			break;
 		case 'v':
 			options.verify = true;
@@ -124,7 +151,7 @@ static void print_state(const struct job *job, const char *event)
 	       event, (unsigned long long)job->completed, now, now - job->start_us, job->largest_gap_us);
 }
 
-/* Waits for the oldest kernel in flight. */
+/* Waits for the oldest unit in flight. */
 static void retire(struct job *job, int queue)
 {
 	double now;
@@ -139,8 +166,47 @@ static void retire(struct job *job, int queue)
 
 static void drain(struct job *job, int queue)
 {
-	while (job->completed < job->work.launched)
+	while (job->completed < job->launched)
 		retire(job, queue);
+}
+
+/* With a turnstile or a rate one unit is in flight, else as many as the queue takes. */
+static void run_unit(struct job *job, const struct options *options)
+{
+	int turn = turnstile_take();
+
+	if (turn)
+		drain(job, options->queue);
+	if (job->launched - job->completed == (uint64_t)options->queue)
+		retire(job, options->queue);
+	chain_launch(&job->chain, &job->work, job->stream, 0);
+	CHECK(cuEventRecord(job->events[job->launched++ % (uint64_t)options->queue], job->stream));
+	if (turn || options->rate > 0)
+		drain(job, options->queue);
+	turnstile_give(turn);
+}
+
+/* The next tick after now, on a grid that all programs share. */
+static double next_tick_us(const struct options *options)
+{
+	double period = 1e6 / options->rate;
+
+	return (floor(clock_now_us() / period - options->phase) + 1 + options->phase) * period;
+}
+
+/* Whether a unit is to start now; without a rate always. Waits a little for the next tick, so that commands are heard.
+ */
+static bool is_due(struct job *job, const struct options *options)
+{
+	if (!(options->rate > 0))
+		return true;
+	if (!(job->due_us > 0))
+		job->due_us = next_tick_us(options);
+	clock_sleep_until(fmin(job->due_us, clock_now_us() + COMMANDS_EVERY_US));
+	if (clock_now_us() < job->due_us)
+		return false;
+	job->due_us = next_tick_us(options);
+	return true;
 }
 
 static void obey(struct job *job, const char *line, int queue)
@@ -155,6 +221,7 @@ static void obey(struct job *job, const char *line, int queue)
 	} else if (!strcmp(line, "resume")) {
 		job->paused = false;
 		job->last_us = clock_now_us();
+		job->due_us = 0; /* the next tick is found anew */
 		print_state(job, "resumed");
 	} else if (!strcmp(line, "quit")) {
 		stopping = 1;
@@ -176,9 +243,6 @@ static void obey_commands(struct job *job, const struct options *options)
 
 static void run(struct job *job, const struct options *options)
 {
-	uint32_t iters = work_iters(&job->work, options->kernel_us);
-	uint64_t queue = (uint64_t)options->queue;
-
 	job->start_us = job->last_us = clock_now_us();
 	while (!stopping) {
 		if (options->seconds > 0 && clock_now_us() - job->start_us >= options->seconds * 1e6)
@@ -187,10 +251,8 @@ static void run(struct job *job, const struct options *options)
 			obey_commands(job, options);
 		if (job->paused || stopping)
 			continue;
-		if (job->work.launched - job->completed == queue)
-			retire(job, options->queue);
-		work_launch(&job->work, NULL, iters);
-		CHECK(cuEventRecord(job->events[(job->work.launched - 1) % queue], NULL));
+		if (is_due(job, options))
+			run_unit(job, options);
 	}
 	drain(job, options->queue);
 }
@@ -209,6 +271,23 @@ static int finish(const struct job *job, bool verify)
 	return errors.counters || errors.states ? EXIT_CORRUPTED : EXIT_SUCCESS;
 }
 
+static void setup(struct job *job, const struct options *options)
+{
+	cuda_open(options->gpu);
+	work_setup(&job->work, options->blocks, options->iters_per_us);
+	/* The calibration's kernels count too: verification starts from a clean sheet. */
+	CHECK(cuMemsetD32_v2(job->work.state, 0, job->work.n));
+	CHECK(cuMemsetD32_v2(job->work.count, 0, job->work.n));
+	CHECK(cuCtxSynchronize());
+	job->work.launched = 0;
+	CHECK(cuStreamCreate(&job->stream, CU_STREAM_NON_BLOCKING));
+	chain_setup(&job->chain, &job->work, options->chain, 1, options->kernel_us);
+	if (options->chain)
+		chain_capture(&job->chain, &job->work, job->stream);
+	for (int i = 0; i < options->queue; i++)
+		CHECK(cuEventCreate(&job->events[i], CU_EVENT_DISABLE_TIMING));
+}
+
 int main(int argc, char **argv)
 {
 	struct options options = parse(argc, argv);
@@ -217,15 +296,9 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	clock_setup();
 	catch_signals();
-	cuda_open(options.gpu);
-	work_setup(&job.work, options.blocks, options.iters_per_us);
-	/* The calibration's kernels count too: verification starts from a clean sheet. */
-	CHECK(cuMemsetD32_v2(job.work.state, 0, job.work.n));
-	CHECK(cuMemsetD32_v2(job.work.count, 0, job.work.n));
-	CHECK(cuCtxSynchronize());
-	job.work.launched = 0;
-	for (int i = 0; i < options.queue; i++)
-		CHECK(cuEventCreate(&job.events[i], CU_EVENT_DISABLE_TIMING));
+	if (turnstile_open(options.turnstile))
+		usage_error("--turnstile: cannot map %s", options.turnstile);
+	setup(&job, &options);
 	printf("{\"event\":\"ready\",\"pid\":%d,\"gpu\":\"%s\",\"iters_per_us\":%.6g}\n", (int)getpid(),
 	       cuda_device_name(), job.work.iters_per_us);
 	run(&job, &options);

@@ -15,12 +15,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "chain.h"
 #include "clock.h"
 #include "cuda_driver.h"
 #include "exit_codes.h"
 #include "loadgen.h"
 #include "options.h"
 #include "service.h"
+#include "turnstile.h"
 #include "work.h"
 
 static const char help[] =
@@ -31,8 +33,14 @@ static const char help[] =
     "  --prep-us US        host preparation between recv and the first copy (200)\n"
     "  --kernels N         kernels a request (20)\n"
     "  --kernel-us US      length of each (8)\n"
+    "  --chain FILE        kernels of these lengths instead, in us, one a line\n"
     "  --mode M            graph: one CUDA graph, eager: launches one by one (graph)\n"
     "  --gap-us US         host work between two eager launches (0)\n"
+    "  --steps N           copy, kernels, copy and synchronisation N times a request, as in token by token decoding "
+    "(1)\n"
+    "  --step-gap-us US    host work between two steps (0)\n"
+    "  --turnstile FILE    use the GPU in turn with all others that share this file\n"
+    "  --http              speak HTTP/1.1: POST anything, JSON comes back\n"
     "  --blocks N          blocks of 256 threads a kernel (264)\n"
     "  --gpu-time          time each request on the GPU's own clock too, by two events\n"
     "  --iters-per-us N    do not measure the GPU's speed\n"
@@ -43,7 +51,8 @@ static const char help[] =
     "  --arrival A         constant, poisson, bursty (5 at a time) or jitter (0.5 to 1.5 periods) (constant)\n"
     "  --seed N            of the arrivals (1)\n"
     "  --connections N     at most one request outstanding on each (1)\n"
-    "  --commands          obey lines on standard input: run REQUESTS RATE [ARRIVAL [SEED]], quit\n"
+    "  --commands          obey lines on standard input: run REQUESTS RATE [ARRIVAL [SEED [PHASE]]], replay FILE, "
+    "quit\n"
     "  --connect P         no service, no GPU: send the load to the service on port P\n"
     "  --help              this text\n\n"
     "Prints a JSON line when ready and for every run: latency_us counts from sending a request, scheduled_us from "
@@ -52,10 +61,11 @@ static const char help[] =
     "GPSCHED_TIME_SCALE.\n" EXIT_CODES_HELP;
 
 struct options {
-	double prep_us, kernel_us, gap_us, iters_per_us;
-	int port, connect, kernels, gpu, connections;
+	double prep_us, kernel_us, gap_us, step_gap_us, iters_per_us;
+	int port, connect, kernels, steps, gpu, connections;
 	uint32_t blocks;
-	bool eager, gpu_time, commands;
+	bool eager, gpu_time, commands, http;
+	const char *chain, *turnstile;
 	struct load load; /* rate 0 = no --load */
 };
 
@@ -63,10 +73,9 @@ struct service {
 	const struct options *options;
 	struct work work;
 	CUstream stream;
-	CUgraphExec graph;
+	struct chain chain;
 	CUevent start, end;
 	void *host; /* pinned, as large as the state */
-	uint32_t iters;
 };
 
 enum {
@@ -74,8 +83,13 @@ enum {
 	PREP,
 	KERNELS,
 	KERNEL,
+	CHAIN,
 	MODE,
 	GAP,
+	STEPS,
+	STEP_GAP,
+	TURNSTILE,
+	HTTP,
 	BLOCKS,
 	GPU_TIME,
 	ITERS,
@@ -95,8 +109,13 @@ static const struct option known[] = {
     {"prep-us", 1, NULL, PREP},
     {"kernels", 1, NULL, KERNELS},
     {"kernel-us", 1, NULL, KERNEL},
+    {"chain", 1, NULL, CHAIN},
     {"mode", 1, NULL, MODE},
     {"gap-us", 1, NULL, GAP},
+    {"steps", 1, NULL, STEPS},
+    {"step-gap-us", 1, NULL, STEP_GAP},
+    {"turnstile", 1, NULL, TURNSTILE},
+    {"http", 0, NULL, HTTP},
     {"blocks", 1, NULL, BLOCKS},
     {"gpu-time", 0, NULL, GPU_TIME},
     {"iters-per-us", 1, NULL, ITERS},
@@ -129,11 +148,26 @@ static void set_option(struct options *options, int option, const char *value)
 	case KERNEL:
 		options->kernel_us = option_number("--kernel-us", value, 0.1, 1e6);
 		break;
+	case CHAIN:
+		options->chain = value;
+		break;
 	case MODE:
 		options->eager = option_choice("--mode", value, modes);
 		break;
 	case GAP:
 		options->gap_us = option_number("--gap-us", value, 0, 1e6);
+		break;
+	case STEPS:
+		options->steps = (int)option_integer("--steps", value, 1, 10000);
+		break;
+	case STEP_GAP:
+		options->step_gap_us = option_number("--step-gap-us", value, 0, 1e6);
+		break;
+	case TURNSTILE:
+		options->turnstile = value;
+		break;
+	case HTTP:
+		options->http = true;
 		break;
 	case BLOCKS:
 		options->blocks = (uint32_t)option_integer("--blocks", value, 1, 1 << 20);
@@ -182,9 +216,10 @@ static struct options parse(int argc, char **argv)
 	    .prep_us = 200,
 	    .kernel_us = 8,
 	    .kernels = 20,
+	    .steps = 1,
 	    .blocks = 264,
 	    .connections = 1,
-	    .load = {.requests = 1000, .seed = 1},
+	    .load = {.requests = 1000, .seed = 1, .phase = -1},
 	};
 
 	for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;)
@@ -198,56 +233,39 @@ static struct options parse(int argc, char **argv)
 	return options;
 }
 
-static void launch_kernels(struct service *service)
+/* One burst: what a model does with one input. */
+static void step(struct service *service)
 {
-	for (int i = 0; i < service->options->kernels; i++) {
-		if (i && service->options->eager && service->options->gap_us > 0)
-			clock_work_until(clock_now_us() + service->options->gap_us);
-		work_launch(&service->work, service->stream, service->iters);
-	}
-}
+	size_t bytes = (size_t)service->work.n * sizeof(float);
+	int turn = turnstile_take();
 
-static void run_kernels(struct service *service)
-{
-	if (!service->graph) {
-		launch_kernels(service);
-		return;
-	}
-	CHECK(cuGraphLaunch(service->graph, service->stream));
-	service->work.launched += (uint64_t)service->options->kernels;
+	CHECK(cuMemcpyHtoDAsync_v2(service->work.state, service->host, bytes, service->stream));
+	chain_launch(&service->chain, &service->work, service->stream, service->options->gap_us);
+	CHECK(cuMemcpyDtoHAsync_v2(service->host, service->work.state, bytes, service->stream));
+	if (service->options->gpu_time)
+		CHECK(cuEventRecord(service->end, service->stream));
+	CHECK(cuStreamSynchronize(service->stream));
+	turnstile_give(turn);
 }
 
 static void handle(void *context, double received_us, struct reply *reply)
 {
 	struct service *service = context;
-	size_t bytes = (size_t)service->work.n * sizeof(float);
+	const struct options *options = service->options;
 	float milliseconds = 0;
 
-	if (service->options->prep_us > 0)
-		clock_work_until(received_us + service->options->prep_us);
-	if (service->options->gpu_time)
+	if (options->prep_us > 0)
+		clock_work_until(received_us + options->prep_us);
+	if (options->gpu_time)
 		CHECK(cuEventRecord(service->start, service->stream));
-	CHECK(cuMemcpyHtoDAsync_v2(service->work.state, service->host, bytes, service->stream));
-	run_kernels(service);
-	CHECK(cuMemcpyDtoHAsync_v2(service->host, service->work.state, bytes, service->stream));
-	if (service->options->gpu_time)
-		CHECK(cuEventRecord(service->end, service->stream));
-	CHECK(cuStreamSynchronize(service->stream));
-	if (service->options->gpu_time)
+	for (int i = 0; i < options->steps; i++) {
+		if (i && options->step_gap_us > 0)
+			clock_work_until(clock_now_us() + options->step_gap_us);
+		step(service);
+	}
+	if (options->gpu_time)
 		CHECK(cuEventElapsedTime(&milliseconds, service->start, service->end));
 	reply->gpu_us = milliseconds * 1e3;
-}
-
-static void capture_graph(struct service *service)
-{
-	uint64_t launched = service->work.launched;
-	CUgraph graph;
-
-	CHECK(cuStreamBeginCapture_v2(service->stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	launch_kernels(service);
-	CHECK(cuStreamEndCapture(service->stream, &graph));
-	CHECK(cuGraphInstantiateWithFlags(&service->graph, graph, 0));
-	service->work.launched = launched; /* captured, not run */
 }
 
 static void setup(struct service *service, const struct options *options)
@@ -257,21 +275,21 @@ static void setup(struct service *service, const struct options *options)
 	*service = (struct service){.options = options};
 	cuda_open(options->gpu);
 	work_setup(&service->work, options->blocks, options->iters_per_us);
-	service->iters = work_iters(&service->work, options->kernel_us);
+	chain_setup(&service->chain, &service->work, options->chain, options->kernels, options->kernel_us);
 	CHECK(cuMemAllocHost_v2(&service->host, (size_t)service->work.n * sizeof(float)));
 	CHECK(cuMemcpyDtoH_v2(service->host, service->work.state, (size_t)service->work.n * sizeof(float)));
 	CHECK(cuStreamCreate(&service->stream, CU_STREAM_NON_BLOCKING));
 	CHECK(cuEventCreate(&service->start, CU_EVENT_DEFAULT));
 	CHECK(cuEventCreate(&service->end, CU_EVENT_DEFAULT));
 	if (!options->eager)
-		capture_graph(service);
+		chain_capture(&service->chain, &service->work, service->stream);
 	for (int i = 0; i < 20; i++)
 		handle(service, clock_now_us() - options->prep_us, &warm_up);
 }
 
 static void generate(const struct options *options, int port)
 {
-	loadgen_connect(port, options->connections);
+	loadgen_connect(port, options->connections, options->http);
 	if (options->commands)
 		loadgen_obey();
 	else
@@ -337,12 +355,14 @@ static int serve(struct options *options)
 
 	if (options->commands || options->load.rate > 0)
 		generator = fork_generator(options, options->port, &owner);
+	if (turnstile_open(options->turnstile))
+		usage_error("--turnstile: cannot map %s", options->turnstile);
 	setup(&service, options);
 	printf("{\"event\":\"ready\",\"pid\":%d,\"port\":%d,\"gpu\":\"%s\",\"iters_per_us\":%.6g}\n", (int)getpid(),
 	       options->port, cuda_device_name(), service.work.iters_per_us);
 	if (generator && write(owner, "", 1) != 1)
 		return EXIT_LOAD;
-	service_run(listener, owner, handle, &service);
+	service_run(listener, owner, options->http, handle, &service);
 	return finish(&service, end_generator(generator));
 }
 

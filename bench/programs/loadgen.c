@@ -2,6 +2,7 @@
 #include "loadgen.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <math.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -17,6 +18,7 @@
 #include "commands.h"
 #include "exit_codes.h"
 #include "options.h"
+#include "wire.h"
 
 /* A service that does not answer for this long (real time) is lost; gpsched never holds one back for a second. */
 #define REPLY_TIMEOUT_MS 30000
@@ -25,7 +27,7 @@
 #define BURST_SPACING 0.1 /* ... this share of the mean period apart */
 #define MAX_REQUESTS 1000000
 
-const char *const arrival_names[] = {"constant", "poisson", "bursty", "jitter", NULL};
+const char *const arrival_names[] = {"constant", "poisson", "bursty", "jitter", NULL, NULL};
 
 struct sample {
 	double due, sent, latency, server, gpu;
@@ -35,6 +37,7 @@ struct sample {
 static struct pollfd sockets[MAX_CONNECTIONS];
 static long busy[MAX_CONNECTIONS];
 static int connections;
+static bool over_http;
 
 static __attribute__((noreturn)) void lost(const char *why)
 {
@@ -42,11 +45,12 @@ static __attribute__((noreturn)) void lost(const char *why)
 	exit(EXIT_LOAD);
 }
 
-void loadgen_connect(int port, int count)
+void loadgen_connect(int port, int count, bool http)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
 	int yes = 1;
 
+	over_http = http;
 	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	for (connections = 0; connections < count; connections++) {
 		int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -77,16 +81,28 @@ static double next_gap(enum arrival arrival, long index, unsigned short state[3]
 	case ARRIVAL_JITTER:
 		return 0.5 + erand48(state);
 	case ARRIVAL_CONSTANT:
+	case ARRIVAL_TRACE:
 		break;
 	}
 	return 1.0;
+}
+
+/* When the first period begins: now, or at the next point of a grid that all programs share. */
+static double first_period_us(const struct load *load)
+{
+	double now = clock_now_us(), period = 1e6 / load->rate, start;
+
+	if (load->arrival != ARRIVAL_CONSTANT || load->phase < 0)
+		return now;
+	start = (floor(now / period) + load->phase) * period;
+	return start < now ? start + period : start;
 }
 
 static struct sample *schedule(const struct load *load)
 {
 	struct sample *samples = calloc((size_t)load->requests, sizeof(*samples));
 	unsigned short state[3] = {0x330e, (unsigned short)load->seed, (unsigned short)(load->seed >> 16)};
-	double due = clock_now_us();
+	double due = first_period_us(load);
 
 	if (!samples)
 		lost("no memory for the samples");
@@ -97,6 +113,30 @@ static struct sample *schedule(const struct load *load)
 	return samples;
 }
 
+/* Arrival times of `file`, from now on. Returns NULL when it holds none, or anything but rising numbers. */
+static struct sample *schedule_trace(const char *name, long *requests)
+{
+	FILE *file = fopen(name, "r");
+	struct sample *samples = NULL;
+	double start = clock_now_us(), us = 0, last = 0;
+	long count = 0, room = 0;
+	int got = EOF;
+
+	while (file && (got = fscanf(file, "%lf", &us)) == 1 && us >= last && count < MAX_REQUESTS) {
+		if (count == room && !(samples = realloc(samples, (size_t)(room += 1024) * sizeof(*samples))))
+			lost("no memory for the samples");
+		samples[count++] = (struct sample){.due = start + us};
+		last = us;
+	}
+	if (file)
+		fclose(file);
+	*requests = count;
+	if (got == EOF && count)
+		return samples;
+	free(samples);
+	return NULL;
+}
+
 static bool send_on_free(struct sample *samples, long index)
 {
 	struct request request = {.sequence = (uint64_t)index};
@@ -105,7 +145,7 @@ static bool send_on_free(struct sample *samples, long index)
 		if (busy[i] >= 0)
 			continue;
 		samples[index].sent = clock_now_us();
-		if (send(sockets[i].fd, &request, sizeof(request), MSG_NOSIGNAL) != sizeof(request))
+		if (!wire_send_request(sockets[i].fd, &request, over_http))
 			lost("the service closed the connection");
 		busy[i] = index;
 		return true;
@@ -118,8 +158,8 @@ static void receive(struct sample *samples, int connection)
 	struct reply reply;
 	struct sample *sample = &samples[busy[connection]];
 
-	if (recv(sockets[connection].fd, &reply, sizeof(reply), MSG_WAITALL) != sizeof(reply))
-		lost("the service closed the connection");
+	if (!wire_receive_reply(sockets[connection].fd, &reply, over_http))
+		lost("the service closed the connection, or answered in another language");
 	if (reply.sequence != (uint64_t)busy[connection])
 		lost("the service answered another request than the one sent");
 	sample->latency = clock_now_us() - sample->sent;
@@ -218,21 +258,26 @@ static void print_summary(struct sample *samples, long requests)
 	       samples[requests - 1].latency);
 }
 
-void loadgen_run(const struct load *load)
+static void run(const struct load *load, struct sample *samples)
 {
-	struct sample *samples = schedule(load);
 	double start = samples[0].due;
 
 	send_all(samples, load->requests);
 	printf("{\"event\":\"run\",\"requests\":%ld,\"rate\":%g,\"arrival\":\"%s\",\"seed\":%ld,\"start_us\":%.1f,"
 	       "\"end_us\":%.1f",
-	       load->requests, load->rate, arrival_names[load->arrival], load->seed, start, clock_now_us());
+	       load->requests, load->rate, load->arrival == ARRIVAL_TRACE ? "trace" : arrival_names[load->arrival],
+	       load->seed, start, clock_now_us());
 	print_array("latency_us", samples, load->requests, latency);
 	print_array("scheduled_us", samples, load->requests, scheduled);
 	print_array("server_us", samples, load->requests, server);
 	print_array("gpu_us", samples, load->requests, gpu);
 	print_summary(samples, load->requests);
 	free(samples);
+}
+
+void loadgen_run(const struct load *load)
+{
+	run(load, schedule(load));
 }
 
 static int arrival_index(const char *name)
@@ -243,20 +288,32 @@ static int arrival_index(const char *name)
 	return -1;
 }
 
-static void obey_run(const char *line)
+static bool obey_run(const char *line)
 {
-	struct load load = {.seed = 1};
+	struct load load = {.seed = 1, .phase = -1};
 	char name[16] = "constant";
-	int given = sscanf(line, "run %ld %lf %15s %ld", &load.requests, &load.rate, name, &load.seed);
+	int given = sscanf(line, "run %ld %lf %15s %ld %lf", &load.requests, &load.rate, name, &load.seed, &load.phase);
 	int arrival = arrival_index(name);
 
-	if (given < 2 || load.requests < 1 || load.requests > MAX_REQUESTS || !(load.rate > 0) || arrival < 0) {
-		printf("{\"event\":\"error\",\"message\":\"expected: run REQUESTS RATE "
-		       "[constant|poisson|bursty|jitter [SEED]], or quit\"}\n");
-		return;
-	}
+	if (given < 2 || load.requests < 1 || load.requests > MAX_REQUESTS || !(load.rate > 0) || arrival < 0 ||
+	    !(load.phase < 1))
+		return false;
 	load.arrival = (enum arrival)arrival;
 	loadgen_run(&load);
+	return true;
+}
+
+static bool obey_replay(const char *line)
+{
+	struct load load = {.arrival = ARRIVAL_TRACE};
+	struct sample *samples;
+	char file[COMMAND_BYTES];
+
+	if (sscanf(line, "replay %255[^\n]", file) != 1 || !(samples = schedule_trace(file, &load.requests)))
+		return false;
+	load.rate = (double)load.requests * 1e6 / (samples[load.requests - 1].due - samples[0].due + 1);
+	run(&load, samples);
+	return true;
 }
 
 void loadgen_obey(void)
@@ -269,6 +326,8 @@ void loadgen_obey(void)
 			continue;
 		if (!strcmp(line, "quit"))
 			return;
-		obey_run(line);
+		if (!obey_run(line) && !obey_replay(line))
+			printf("{\"event\":\"error\",\"message\":\"expected: run REQUESTS RATE "
+			       "[constant|poisson|bursty|jitter [SEED [PHASE]]], replay FILE, or quit\"}\n");
 	}
 }

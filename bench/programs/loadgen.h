@@ -7,23 +7,12 @@
 #ifndef GPSCHED_BENCH_LOADGEN_H
 #define GPSCHED_BENCH_LOADGEN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define MAX_CONNECTIONS 64
 
-/* The wire format, host byte order: it never leaves the machine. */
-struct request {
-	uint64_t sequence;
-	uint8_t payload[56];
-};
-
-struct reply {
-	uint64_t sequence;
-	double server_us; /* from the return of recv to just before the reply is sent */
-	double gpu_us;	  /* between two events around the GPU work; 0 without --gpu-time */
-};
-
-enum arrival { ARRIVAL_CONSTANT, ARRIVAL_POISSON, ARRIVAL_BURSTY, ARRIVAL_JITTER };
+enum arrival { ARRIVAL_CONSTANT, ARRIVAL_POISSON, ARRIVAL_BURSTY, ARRIVAL_JITTER, ARRIVAL_TRACE };
 extern const char *const arrival_names[]; /* NULL-ended */
 
 struct load {
@@ -31,15 +20,18 @@ struct load {
 	double rate; /* requests per second of program time */
 	enum arrival arrival;
 	long seed;
+	double phase; /* of arrivals at equal distances, as a share of the period; below 0: from now */
 };
 
 /* Connects to `port` on loopback; exits with EXIT_LOAD when it cannot. */
-void loadgen_connect(int port, int connections);
+void loadgen_connect(int port, int connections, bool http);
 
 /* Sends the load and prints one JSON line with all latencies; exits with EXIT_LOAD when the service is lost. */
 void loadgen_run(const struct load *load);
 
-/* Obeys `run REQUESTS RATE [ARRIVAL [SEED]]` and `quit` on standard input until its end. */
+/* Obeys `run REQUESTS RATE [ARRIVAL [SEED [PHASE]]]`, `replay FILE` (arrival times in microseconds, one a line) and
+ * `quit` on standard input until its end. Programs whose periods are equal keep their distance when each is given a
+ * PHASE of its own: they count it on the same clock. */
 void loadgen_obey(void);
 
 #endif

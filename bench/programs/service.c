@@ -75,21 +75,21 @@ static void accept_client(int listener, struct pollfd *sockets, nfds_t *count)
 }
 
 /* Returns 0 when the client is gone. */
-static int serve_one(int fd, service_handler *handle, void *context)
+static int serve_one(int fd, bool http, service_handler *handle, void *context)
 {
 	struct request request;
 	struct reply reply = {0};
 
-	if (recv(fd, &request, sizeof(request), MSG_WAITALL) != sizeof(request))
+	if (!wire_receive_request(fd, &request, http))
 		return 0;
 	double received = clock_now_us();
 	reply.sequence = request.sequence;
 	handle(context, received, &reply);
 	reply.server_us = clock_now_us() - received;
-	return send(fd, &reply, sizeof(reply), MSG_NOSIGNAL) == sizeof(reply);
+	return wire_send_reply(fd, &reply, http);
 }
 
-void service_run(int listener, int owner, service_handler *handle, void *context)
+void service_run(int listener, int owner, bool http, service_handler *handle, void *context)
 {
 	struct pollfd sockets[FIRST_CLIENT + MAX_CONNECTIONS] = {
 	    [OWNER] = {.fd = owner, .events = POLLIN},
@@ -106,7 +106,7 @@ void service_run(int listener, int owner, service_handler *handle, void *context
 		if (sockets[OWNER].revents)
 			return;
 		for (nfds_t i = FIRST_CLIENT; i < count; i++) {
-			if (!sockets[i].revents || serve_one(sockets[i].fd, handle, context))
+			if (!sockets[i].revents || serve_one(sockets[i].fd, http, handle, context))
 				continue;
 			close(sockets[i].fd);
 			sockets[i--] = sockets[--count];

@@ -4,6 +4,7 @@
 #define GPSCHED_BENCH_SERVICE_H
 
 #include "loadgen.h"
+#include "wire.h"
 
 /* Handles one request that arrived at program time `received_us`; fills the reply. */
 typedef void service_handler(void *context, double received_us, struct reply *reply);
@@ -12,7 +13,8 @@ typedef void service_handler(void *context, double received_us, struct reply *re
  */
 int service_listen(int *port);
 
-/* Serves until SIGTERM or SIGINT, or until `owner` (a descriptor, -1 = none) becomes readable or is closed. */
-void service_run(int listener, int owner, service_handler *handle, void *context);
+/* Serves, plainly or over `http`, until SIGTERM or SIGINT, or until `owner` (a descriptor, -1 = none) becomes readable
+ * or is closed. */
+void service_run(int listener, int owner, bool http, service_handler *handle, void *context);
 
 #endif
