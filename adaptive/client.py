@@ -9,7 +9,8 @@ import msgspec
 
 from gpsched.adaptive import paths, protocol
 from gpsched.adaptive.errors import DaemonUnreachableError, GpschedError
-from gpsched.adaptive.model import Class, Snapshot
+from gpsched.adaptive.hints.model import HintsReport
+from gpsched.adaptive.model import Class, SettingCheck, Snapshot
 
 
 class RemoteError(GpschedError):
@@ -50,6 +51,14 @@ class Client:
     def snapshot(self) -> Snapshot:
         """Return everything the daemon knows now."""
         return msgspec.json.decode(self._call("snapshot"), type=Snapshot)
+
+    def hints(self, pid: int) -> HintsReport:
+        """Return what was learned about a latency-critical process; raises ``RemoteError`` when it is not one."""
+        return msgspec.json.decode(self._call("hints", {"pid": pid}), type=HintsReport)
+
+    def verify(self) -> list[SettingCheck]:
+        """Ask the driver what it has for every managed channel group; ``ok`` tells whether it is what was intended."""
+        return msgspec.json.decode(self._call("verify"), type=list[SettingCheck])
 
     def attach(
         self, pid: int, class_: Class, *, slo_us: float | None = None, tenant: str | None = None, starting: bool = False

@@ -8,6 +8,7 @@ from gpsched.adaptive.hints.observations import Matcher
 
 
 State = Literal["learning", "sure", "drift", "explicit"]
+Result = Literal["in time", "late", "false", "none"]
 SCHEMA = "gpsched.hints/1"
 
 
@@ -88,6 +89,20 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     waste_share: float
 
 
+class Past(msgspec.Struct, frozen=True, kw_only=True):
+    """One past reservation, or a burst without one: when (CLOCK_MONOTONIC), by which trigger, and what came of it.
+
+    ``reserved_us`` before the launch it began; ``in time`` and ``late`` are judged by what its trigger promised.
+    """
+
+    time_us: float
+    trigger: str | None
+    result: Result
+    reserved_us: float | None
+    hidden_us: float
+    waste_us: float
+
+
 class HintsReport(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that ``gpsched hints PID`` shows."""
 
@@ -98,6 +113,7 @@ class HintsReport(msgspec.Struct, frozen=True, kw_only=True):
     choice: Choice
     candidates: list[CandidateReport]
     outcome: Outcome
+    recent: list[Past]
     burst_us: dict[str, float]
     interval_us: float
     drifts: int

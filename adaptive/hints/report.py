@@ -22,6 +22,7 @@ def build_report(pid: int, chooser: Chooser, lost: int) -> HintsReport:
         choice=chooser.choice,
         candidates=[_candidate(*item, item[0] in chosen, chooser) for item in rated[:SHOWN]],
         outcome=chooser.reservations.outcome(),
+        recent=chooser.reservations.recent(),
         burst_us=chooser.burst_quantiles(),
         interval_us=round(chooser.interval_us, 1),
         drifts=chooser.drifts,

@@ -7,7 +7,7 @@ lets a daemon without an actuator reserve by the learner's outputs.
 from collections import deque
 
 from gpsched.adaptive.hints.costs import Costs
-from gpsched.adaptive.hints.model import Outcome, Trigger
+from gpsched.adaptive.hints.model import Outcome, Past, Result, Trigger
 
 
 class Window:
@@ -23,6 +23,7 @@ class Reservations:
     """The open windows and what became of the earlier ones."""
 
     OPEN = 64
+    SHOWN = 32
     _RECENT = 16  # outcomes that drift is judged by
     _DRIFT = 5  # bad ones among them: far more than the 1 % that are expected
     _COMPANIONS = 32
@@ -38,6 +39,7 @@ class Reservations:
         self._followed: deque[bool] = deque(maxlen=self._COMPANIONS)
         self._bursts = self._reserved = self._in_time = self._made = self._false = 0
         self._hidden = self._unhidden = self._waste = 0.0
+        self._past: deque[Past] = deque(maxlen=self.SHOWN)
         self._history: deque[tuple[float, float]] = deque(maxlen=64)  # time and waste so far at each burst
         self._began_us = self._now_us = 0.0
 
@@ -98,10 +100,12 @@ class Reservations:
         start, until = min(window.start_us for window in gone), max(window.until_us for window in gone)
         if any(window.start_us <= until for window in kept):
             return False  # still reserved: the rest tells whether it was in vain
+        waste = max(until - start - self.costs.need_us, 0.0) + self.costs.switch_us
         self._made += 1
         self._false += 1
-        self._waste += max(until - start - self.costs.need_us, 0.0) + self.costs.switch_us
+        self._waste += waste
         self._recent.append(False)
+        self._note(now_us, gone, "false", None, 0.0, waste)
         return True
 
     def drop(self) -> bool:
@@ -149,19 +153,33 @@ class Reservations:
         self._bursts += 1
         self._history.append((time_us, self._waste))
         hidden = float(self.costs.hidden(margin)) if margin >= 0.0 else 0.0
+        waste = max(min(margin, gap_us) - self.costs.need_us, 0.0)
         self._hidden += hidden
         self._unhidden += self.costs.switch_us - hidden
-        if margin >= 0.0:
-            self._made += 1
-            self._reserved += 1
-            self._waste += max(min(margin, gap_us) - self.costs.need_us, 0.0)
+        self._waste += waste
+        self._made += margin >= 0.0
+        self._reserved += margin >= 0.0
+        self._in_time += margin >= self.costs.need_us
         wanted = min((min(self.costs.need_us, w.trigger.margin_us) for w in causes), default=self.costs.need_us)
         good = margin >= 0.8 * wanted
-        self._in_time += margin >= self.costs.need_us
         if causes:
             self._recent.append(good)
         if not followed:  # a burst right behind another may have lost its wake to that one
             self._announced.append(bool(causes))
+        result: Result = "none" if not causes else "in time" if good else "late"
+        self._note(time_us, causes, result, margin if margin >= 0.0 else None, hidden, waste)
+
+    def recent(self) -> list[Past]:
+        """Return the last reservations and bursts, oldest first."""
+        return list(self._past)
+
+    def _note(
+        self, time: float, windows: list[Window], result: Result, reserved: float | None, hidden: float, waste: float
+    ) -> None:
+        trigger = str(windows[0].trigger.matcher) if windows else None
+        self._past.append(
+            Past(time_us=time, trigger=trigger, result=result, reserved_us=reserved, hidden_us=hidden, waste_us=waste)
+        )
 
 
 def _is_companion(window: Window, age_us: float) -> bool:

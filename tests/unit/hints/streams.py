@@ -72,7 +72,9 @@ def spread(rng: random.Random, mean: float) -> float:
     return mean + rng.gammavariate(2.0, 8.0) + late
 
 
-def burst(stream: Stream, rng: random.Random, tid: int, at: float, work: float, lead: float, launches: int = 3) -> float:
+def burst(
+    stream: Stream, rng: random.Random, tid: int, at: float, work: float, lead: float, launches: int = 3
+) -> float:
     """A copy in, launches, a copy out and a stream synchronisation; return its end. The copy precedes the launch."""
     stream.observations.append(Copy(at - 12.0, tid, to_device=True, size=size_bucket(150_528)))
     for i in range(launches):
@@ -193,5 +195,3 @@ def noise(start: float, end: float, rate: float, rng: random.Random, kind: WakeK
     """Wakes that announce nothing (logging, housekeeping)."""
     count = int((end - start) * rate / 1e6)
     return Stream([Wake(rng.uniform(start, end), 70, kind, 11) for _ in range(count)])
-
-

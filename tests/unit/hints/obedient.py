@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from hint_streams import Stream
-
 from gpsched.adaptive.hints.learner import HintLearner
 from gpsched.adaptive.hints.observations import Observation, Tick
 from gpsched.adaptive.hints.outputs import ChoiceChanged, Output, Release, Reserve
+from tests.unit.hints.streams import Stream
 
 
 @dataclass
