@@ -15,6 +15,8 @@ from gpsched.adaptive.errors import ConfigError, UsageError
 from gpsched.adaptive.units import parse_duration
 
 
+_LISTEN = re.compile(r"|(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}")
+_PATTERNS = ("exe", "command", "user", "cgroup", "container", "slurm_qos", "pod", "env")
 Microseconds = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
@@ -22,8 +24,9 @@ Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Classifies a process that opens the driver; all given patterns must match.
 
-    ``exe`` and ``cgroup`` are shell patterns, ``command`` a regular expression searched in the command line, ``user``
-    and ``container`` names, ``env`` maps variables of the process to shell patterns.
+    ``exe``, ``cgroup``, ``slurm_qos`` and ``pod`` (NAMESPACE/NAME) are shell patterns, ``command`` a regular expression
+    searched in the command line, ``user`` and ``container`` names, ``env`` maps variables of the process to shell
+    patterns.
     """
 
     name: str = ""
@@ -33,6 +36,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
     cgroup: str | None = None
     container: str | None = None
+    slurm_qos: str | None = None
+    pod: str | None = None
     env: dict[str, str] = {}
     tenant: str | None = None
     slo: str | None = None
@@ -69,11 +74,26 @@ class Reservations(msgspec.Struct, frozen=True, kw_only=True):
     max_per_second: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 2_000
 
 
+class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+    """Where metrics go: ``listen`` is ADDRESS:PORT for Prometheus, ``textfile`` for node_exporter; both off."""
+
+    listen: str = ""
+    textfile: str = ""
+    textfile_every_s: Annotated[float, msgspec.Meta(ge=1.0, le=3600.0)] = 15.0
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port of ``listen``; None when off."""
+        host, _, port = self.listen.rpartition(":")
+        return (host.strip("[]"), int(port)) if self.listen else None
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """All settings: sections, whose keys later files override one by one, and lists, which add up."""
 
     timeslice: Timeslice = Timeslice()
     reservations: Reservations = Reservations()
+    metrics: Metrics = Metrics()
     rule: list[Rule] = []
 
 
@@ -103,6 +123,8 @@ def _read(path: Path) -> tuple[dict[str, Any], Config]:
     except msgspec.ValidationError as error:
         reason, _, where = str(error).partition(" - at ")
         raise ConfigError(str(path), where.strip("`$."), reason) from error
+    if not _LISTEN.fullmatch(config.metrics.listen):
+        raise ConfigError(str(path), "metrics.listen", f"{config.metrics.listen!r} is not ADDRESS:PORT")
     for number, rule in enumerate(config.rule):
         _check_rule(path, f"rule[{number}]", rule)
     return raw, config
@@ -122,9 +144,8 @@ def _merge(base: Config, read: tuple[dict[str, Any], Config]) -> Config:
 
 
 def _check_rule(path: Path, key: str, rule: Rule) -> None:
-    patterns = (rule.exe, rule.command, rule.user, rule.cgroup, rule.container, rule.env)
-    if not any(patterns):
-        raise ConfigError(str(path), key, "matches every process; give exe, command, user, cgroup, container or env")
+    if not any(getattr(rule, pattern) for pattern in _PATTERNS):
+        raise ConfigError(str(path), key, f"matches every process; give one of {', '.join(_PATTERNS)}")
     try:
         _ = rule.slo_us
     except UsageError as error:

@@ -8,6 +8,7 @@ import selectors
 import signal
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -16,12 +17,15 @@ import msgspec
 
 from gpsched.adaptive.api import ApiServer
 from gpsched.adaptive.config import Config
+from gpsched.adaptive.doctor.host import Host
 from gpsched.adaptive.errors import UnsupportedHostError, UsageError
 from gpsched.adaptive.model import DaemonView, Snapshot
 from gpsched.adaptive.node import Node
 from gpsched.adaptive.probes.probes import Probes
+from gpsched.adaptive.service import Service
 from gpsched.adaptive.slices import restore_pending
 from gpsched.adaptive.undo import UndoLog
+from gpsched.adaptive.verify import verify
 
 
 log = logging.getLogger(__name__)
@@ -50,9 +54,13 @@ class DetachParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Daemon:
     """Owns all that must be undone: the probes, the changed settings, the socket. ``serve`` undoes it in every case."""
 
-    def __init__(self, config: Config, socket_path: Path, state_dir: Path) -> None:
+    def __init__(
+        self, config: Config, socket_path: Path, state_dir: Path, reader: Callable[[], Config] | None = None
+    ) -> None:
+        """``reader`` reads the configuration again, when SIGHUP asks for it."""
         if os.geteuid() != 0:
             raise UnsupportedHostError("the daemon needs root to load BPF programs", "start it with sudo")
+        self._reader = reader
         self._config, self._socket_path, self._state_dir = config, socket_path, state_dir
         self._started = time.monotonic()
         self._stopping = False
@@ -70,6 +78,8 @@ class Daemon:
                 log.info("restored %d settings that an earlier daemon had left", count)
             selector = selectors.DefaultSelector()
             stack.callback(selector.close)
+            self._service = Service(self._config, Host(state_dir=self._state_dir), self._reader)
+            stack.callback(self._service.close)
             self._watch_signals(selector, stack)
             self._probes = Probes()
             stack.callback(self._probes.close)
@@ -82,6 +92,7 @@ class Daemon:
             api = ApiServer(self._socket_path, selector, self._reads(), self._changes())
             stack.callback(api.close)
             self._node.adopt_running()
+            self._service.ready()
             log.info("ready: %s", self._socket_path)
             if ready_fd is not None:
                 os.write(ready_fd, b"READY")
@@ -96,6 +107,8 @@ class Daemon:
             if time.monotonic() >= next_tick:
                 self._probes.consume()
                 self._node.tick()
+                if config := self._service.tick(self._snapshot):
+                    self._node.reconfigure(config)
                 self._stopping |= exit_when_idle and self._idle()
                 next_tick = time.monotonic() + _TICK_S
 
@@ -113,14 +126,21 @@ class Daemon:
             stack.callback(end.close)
         stack.callback(signal.set_wakeup_fd, before)
         selector.register(receiver, selectors.EVENT_READ, lambda: receiver.recv(64))
-        for number in (signal.SIGTERM, signal.SIGINT):
-            stack.callback(signal.signal, number, signal.signal(number, self._stop))
+        handlers = {signal.SIGTERM: self._stop, signal.SIGINT: self._stop, signal.SIGHUP: self._hang_up}
+        for number, handler in handlers.items():
+            stack.callback(signal.signal, number, signal.signal(number, handler))
+
+    def _hang_up(self, _number: int, _frame: FrameType | None) -> None:
+        self._service.request_reload()
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
         self._stopping = True
 
     def _reads(self) -> dict[str, Any]:
-        return {"snapshot": lambda _params: self._snapshot()}
+        return {
+            "snapshot": lambda _params: self._snapshot(),
+            "verify": lambda _params: verify(self._node.registry, self._node.keeper),
+        }
 
     def _changes(self) -> dict[str, Any]:
         return {"attach": self._attach, "detach": self._detach, "restore": lambda _params: self._restore()}
@@ -147,8 +167,13 @@ class Daemon:
             lost_events=self._probes.lost(),
             failed_controls=keeper.failures,
             last_failure=keeper.last_failure,
+            health=self._service.report.health,
+            findings=self._service.findings(),
+            config_error=self._service.config_error,
         )
-        return Snapshot(time_s=time.time(), daemon=daemon, processes=self._node.views())
+        return Snapshot(
+            time_s=time.time(), daemon=daemon, processes=self._node.views(), gpus=self._service.gpus.views()
+        )
 
 
 def _convert(params: dict[str, Any], type_: type[_T]) -> _T:

@@ -152,6 +152,14 @@ class Node:
                 self._scan(pid)
         self.apply()
 
+    def reconfigure(self, config: Config) -> None:
+        """Use new settings; processes that a rule had named are judged anew, the others keep their class."""
+        self.config = config
+        for process in self.registry:
+            if process.source.startswith("rule ") and self._classify(process.pid) is None:
+                self._release(process.pid)
+        self.adopt_running()
+
     # ---- upkeep
 
     def reap(self) -> None:

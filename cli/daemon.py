@@ -12,6 +12,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--config", metavar="FILE", help=f"configuration (default: {paths.CONFIG}, if it exists)")
     parser.add_argument("--exit-when-idle", action="store_true", help="end once the last managed process has ended")
     parser.add_argument("--log-level", choices=("debug", "info", "warning"), default="info")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text")
     parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
     add_socket(parser)
     add_state_dir(parser)
@@ -20,17 +21,17 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT; every setting is restored before it returns."""
-    import logging
     from pathlib import Path
 
-    from gpsched.adaptive import config
+    from gpsched.adaptive import config, logs
     from gpsched.adaptive.daemon import Daemon
 
-    logging.basicConfig(level=args.log_level.upper(), format="gpsched: %(message)s")
-    if args.config:
-        settings = config.load(Path(args.config), required=True)
-    else:
-        settings = config.load(paths.CONFIG, paths.CONFIG_DIR)
-    daemon = Daemon(settings, Path(args.socket), Path(args.state_dir))
+    def read() -> config.Config:
+        if args.config:
+            return config.load(Path(args.config), required=True)
+        return config.load(paths.CONFIG, paths.CONFIG_DIR)
+
+    logs.setup(args.log_level, args.log_format)
+    daemon = Daemon(read(), Path(args.socket), Path(args.state_dir), read)
     daemon.serve(exit_when_idle=args.exit_when_idle, ready_fd=args.ready_fd)
     return 0

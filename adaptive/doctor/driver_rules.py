@@ -6,9 +6,10 @@ from gpsched.adaptive.doctor.host import Host
 from gpsched.adaptive.doctor.model import Finding, Rule, degraded, missing, ok
 from gpsched.adaptive.driver.errors import UnsupportedDriverError
 from gpsched.adaptive.driver.probe import OLDEST_BRANCH, driver_version, require_known_abi
+from gpsched.adaptive.model import Level
 
 
-_CONTROLLED = ("timeslice", "reserve", "hold", "module")
+_CONTROLLED: tuple[Level, ...] = ("timeslice", "reserve", "hold", "module")
 _H200 = "H200, open 580.159.04"
 _VERSION = "/proc/driver/nvidia/version"
 

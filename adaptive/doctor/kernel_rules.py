@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpsched.adaptive.doctor.host import Host
 from gpsched.adaptive.doctor.model import Finding, Rule, degraded, missing, ok
+from gpsched.adaptive.model import Level
 from gpsched.adaptive.probes.errors import KernelHeadersMissingError, PidNamespaceError
 from gpsched.adaptive.probes.headers import kernel_source
 from gpsched.adaptive.probes.kernel import require_host_pids
@@ -17,8 +18,8 @@ from gpsched.adaptive.probes.kernel import require_host_pids
 
 _PIDFD_GETFD = 438  # x86-64 and arm64 alike
 _HERE = "Linux 6.18, Debian 12"
-_WATCHED = ("observe", "freeze", "timeslice", "reserve", "hold", "module")
-_CONTROLLED = ("timeslice", "reserve", "hold")
+_WATCHED: tuple[Level, ...] = ("observe", "freeze", "timeslice", "reserve", "hold", "module")
+_CONTROLLED: tuple[Level, ...] = ("timeslice", "reserve", "hold")
 _NEEDED = ("CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_NICE")
 
 

@@ -1,0 +1,81 @@
+"""Power, memory and load of the GPUs, from NVML where there is one."""
+
+import logging
+import time
+from typing import Any
+
+from gpsched.adaptive.model import GpuView
+
+
+log = logging.getLogger(__name__)
+_EVERY_S = 1.0
+
+
+class Gpus:
+    """Asks NVML at most once a second. GPUs are numbered by PCI address, as views.GpuNumbers does."""
+
+    def __init__(self) -> None:
+        self._nvml = _load()
+        self._views: list[GpuView] = []
+        self._next = 0.0
+
+    def views(self) -> list[GpuView]:
+        """Return every GPU; empty without NVML."""
+        now = time.monotonic()
+        if self._nvml is not None and now >= self._next:
+            self._next = now + _EVERY_S
+            self._views = self._ask(self._nvml)
+        return self._views
+
+    def _ask(self, nvml: Any) -> list[GpuView]:
+        try:
+            return [_view(nvml, number) for number in range(nvml.nvmlDeviceGetCount())]
+        except nvml.NVMLError as error:
+            log.warning("NVML: %s", error)
+            return []
+
+    def close(self) -> None:
+        """Let NVML go."""
+        if self._nvml is not None:
+            self._nvml.nvmlShutdown()
+            self._nvml = None
+
+
+def _load() -> Any:
+    """The initialised module pynvml; None where there is no NVML."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        log.info("no NVML (%s): power and memory of GPUs are not shown", error)
+        return None
+    return pynvml
+
+
+def _view(nvml: Any, number: int) -> GpuView:
+    """One GPU; what NVML does not support on it is None."""
+    device = nvml.nvmlDeviceGetHandleByIndex(number)
+
+    def ask(name: str) -> Any:
+        try:
+            return getattr(nvml, name)(device)
+        except nvml.NVMLError:
+            return None
+
+    name, memory, load = ask("nvmlDeviceGetName"), ask("nvmlDeviceGetMemoryInfo"), ask("nvmlDeviceGetUtilizationRates")
+    return GpuView(
+        gpu=number,
+        name=name.decode() if isinstance(name, bytes) else name,
+        power_w=_thousandth(ask("nvmlDeviceGetPowerUsage")),
+        power_limit_w=_thousandth(ask("nvmlDeviceGetEnforcedPowerLimit")),
+        memory_used_bytes=memory.used if memory else None,
+        memory_total_bytes=memory.total if memory else None,
+        busy_share=load.gpu / 100 if load else None,
+    )
+
+
+def _thousandth(milli: int | None) -> float | None:
+    return None if milli is None else milli / 1000
