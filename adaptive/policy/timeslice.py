@@ -1,10 +1,11 @@
 """Level ``timeslice``: which slice each process should have on each GPU.
 
 A best-effort slice of 1 µs beside a latency-critical one of 1 s makes the driver switch to the latency-critical process
-at once. The same setting starves best-effort processes as soon as there are two, so they keep their own slices then.
+at once. The same setting starves best-effort processes as soon as there are two, so they keep their own slices then,
+unless they take turns: only one of them is enabled at a time then.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from gpsched.adaptive.config import Timeslice
@@ -22,26 +23,31 @@ class Decision:
     reason: str
 
 
-def decide(processes: Iterable[Process], settings: Timeslice) -> dict[tuple[int, Gpu], Decision]:
-    """Return a decision for every (pid, GPU) on which a managed process computes."""
+def decide(
+    processes: Iterable[Process], settings: Timeslice, turns: Container[Gpu] = frozenset()
+) -> dict[tuple[int, Gpu], Decision]:
+    """Return a decision for every (pid, GPU) on which a managed process computes.
+
+    ``turns``: GPUs whose best-effort processes take turns.
+    """
     on_gpu: dict[Gpu, list[Process]] = {}
     for process in processes:
         for gpu in process.gpus():
             on_gpu.setdefault(gpu, []).append(process)
     return {
-        (process.pid, gpu): _decide_one(process, sharers, settings)
+        (process.pid, gpu): _decide_one(process, sharers, settings, gpu in turns)
         for gpu, sharers in on_gpu.items()
         for process in sharers
     }
 
 
-def _decide_one(process: Process, sharers: list[Process], settings: Timeslice) -> Decision:
+def _decide_one(process: Process, sharers: list[Process], settings: Timeslice, turns: bool) -> Decision:
     lc = sum(other.class_ == "lc" for other in sharers)
     be = sum(other.class_ == "be" for other in sharers)
     if process.class_ == "lc":
         return _decide_lc(lc, be, settings)
     if process.class_ == "be":
-        return _decide_be(lc, be, settings)
+        return _decide_be(lc, be, settings, turns)
     return Decision(None, "unmanaged: never touched")
 
 
@@ -53,9 +59,12 @@ def _decide_lc(lc: int, be: int, settings: Timeslice) -> Decision:
     return Decision(settings.lc_us, f"runs to the end of its burst beside {be} best-effort")
 
 
-def _decide_be(lc: int, be: int, settings: Timeslice) -> Decision:
+def _decide_be(lc: int, be: int, settings: Timeslice, turns: bool) -> Decision:
     if lc == 0:
-        return Decision(None, "no latency-critical process on this GPU: own slice")
+        shared = f"takes turns with {be - 1} other best-effort" if turns else "own slice"
+        return Decision(None, f"no latency-critical process on this GPU: {shared}")
+    if turns:
+        return Decision(settings.be_us, f"gives way to latency-critical work, and takes turns with {be - 1} other")
     if be > 1:
         return Decision(None, f"{be} best-effort processes on this GPU: short slices would starve them")
     return Decision(settings.be_us, "gives way to latency-critical work at once")

@@ -35,6 +35,8 @@ class Process:
     source: str
     tenant: str
     slo_us: float | None = None
+    mechanism: Level = "timeslice"  # the rung that was chosen; ``level`` is what is in force
+    hint_reason: str = ""
     level: Level = "observe"
     reason: str = "no channel group yet"
     groups: dict[GroupKey, Group] = field(default_factory=dict)

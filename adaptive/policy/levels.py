@@ -1,0 +1,31 @@
+"""Which rung of the ladder a latency-critical process gets: the one that hides most of each burst's switch, and why."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpsched.adaptive.model import Level
+
+
+_WORTH_US = 10.0  # hiding less than this per burst is not worth a mechanism that can fail
+_BETTER = 1.15  # what another level must gain over the present one, so that noise does not switch levels
+_RANK: tuple[Level, ...] = ("timeslice", "reserve", "hold")
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What a level would do by what was learned: µs hidden per burst, and share of GPU time wasted."""
+
+    hidden_us: float
+    waste_share: float
+
+
+def choose_level(prospects: Mapping[Level, Prospect], present: Level, waste_budget: float) -> tuple[Level, str]:
+    """Return the level and the reason. ``prospects`` holds the levels that this process can have."""
+    fit = {level: prospect for level, prospect in prospects.items() if prospect.waste_share <= waste_budget}
+    best = max(fit, key=lambda level: (fit[level].hidden_us, -_RANK.index(level)), default=None)
+    if best is None or fit[best].hidden_us < _WORTH_US:
+        return "timeslice", "no trigger announces its bursts early enough to hide the switch"
+    kept = fit.get(present)
+    if kept is not None and kept.hidden_us >= _WORTH_US and fit[best].hidden_us < kept.hidden_us * _BETTER:
+        best = present
+    return best, f"hides {fit[best].hidden_us:.0f} µs of each burst's switch"

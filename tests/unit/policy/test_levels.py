@@ -1,0 +1,41 @@
+"""The ladder: the level that hides most, within the waste budget, and steady under noise."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpsched.adaptive.policy.levels import Prospect, choose_level
+
+
+BUDGET = 0.01
+
+
+def _prospects(reserve: float, hold: float | None = None, waste: float = 0.0) -> dict[str, Prospect]:
+    found = {"reserve": Prospect(reserve, waste)}
+    return found if hold is None else found | {"hold": Prospect(hold, waste)}
+
+
+@pytest.mark.parametrize(
+    ("reserve", "hold", "level"),
+    [(0, None, "timeslice"), (115, None, "reserve"), (115, 170, "hold"), (115, 20, "reserve"), (-200, 9, "timeslice")],
+)
+def test_the_most_hidden_wins(reserve: float, hold: float | None, level: str) -> None:
+    chosen, reason = choose_level(_prospects(reserve, hold), "timeslice", BUDGET)  # type: ignore[arg-type]
+    assert chosen == level
+    assert reason
+
+
+def test_waste_above_the_budget_counts_as_impossible() -> None:
+    prospects = {"reserve": Prospect(50, 0.001), "hold": Prospect(170, 0.02)}
+    assert choose_level(prospects, "hold", BUDGET)[0] == "reserve"  # type: ignore[arg-type]
+
+
+def test_no_level_available_is_timeslice() -> None:
+    assert choose_level({}, "hold", BUDGET)[0] == "timeslice"
+
+
+@given(st.floats(100, 110), st.floats(100, 110))
+def test_noise_does_not_switch_levels(reserve: float, hold: float) -> None:
+    prospects = _prospects(reserve, hold)
+    assert choose_level(prospects, "hold", BUDGET)[0] == "hold"  # type: ignore[arg-type]
+    assert choose_level(prospects, "reserve", BUDGET)[0] == "reserve"  # type: ignore[arg-type]

@@ -1,0 +1,109 @@
+"""From processes and choices to the actuator's plans."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpsched.adaptive.actuator.plans import Mechanism, Role
+from gpsched.adaptive.config import Reservations
+from gpsched.adaptive.driver.types import Channel, ChannelGroup
+from gpsched.adaptive.hints.model import Choice, Trigger
+from gpsched.adaptive.hints.observations import Matcher, WakeKind, size_bucket
+from gpsched.adaptive.policy import plans
+from gpsched.adaptive.probes.events import Call, Kind
+from gpsched.adaptive.workloads.procinfo import ProcessInfo
+from gpsched.adaptive.workloads.registry import Group, Process
+
+
+SETTINGS = Reservations()
+
+
+def _process(pid: int, class_: str, *gpus: int, mechanism: str = "timeslice") -> Process:
+    info = ProcessInfo(
+        pid=pid, start_ticks=1, parent=1, name="p", exe="", command="", user="a", cgroup="/", container=None, env={}
+    )
+    process = Process(info, class_, "run", "a", mechanism=mechanism)  # type: ignore[arg-type]
+    for gpu in gpus:
+        for engine, handle in (("compute", 1), ("copy", 2)):
+            channels = (Channel(gpu, handle * 100),)
+            group = ChannelGroup(client=gpu, handle=handle, engine=engine, channels=channels, subdevice=9, gpu_id=gpu)
+            process.groups[group.key] = Group(group, original_us=2048 if engine == "compute" else None)
+    return process
+
+
+def _choice(**matcher: object) -> Choice:
+    fields: dict[str, object] = {"kind": WakeKind.SOCKET_READ, "tid": 7, "descriptor": 5} | matcher
+    hint = Trigger(Matcher(**fields), 300.0, 2000.0, 200.0, 1.0, 1.0, {})  # type: ignore[arg-type]
+    return Choice("sure", (hint,), quiet_us=40.0, burst_limit_us=5_000.0)
+
+
+def test_an_lc_with_a_trigger_and_one_be() -> None:
+    lc, be = _process(1, "lc", 0, mechanism="hold"), _process(2, "be", 0)
+    plan_set = plans.build([lc, be], {1: _choice()}, SETTINGS)
+    assert [(member.pid, member.role, member.original_us) for member in plan_set.members] == [
+        (2, Role.BE, 2048),
+        (1, Role.LC, 2048),
+    ]
+    (gpu,), (plan,) = plan_set.gpus, plan_set.plans
+    assert (gpu.turns_us, gpu.max_reserved) == ((), 0.9)
+    assert (plan.mechanism, plan.limit_us, plan.launch_within_us, plan.quiet_us) == (Mechanism.HOLD, 5000, 1700, 40)
+    (trigger,) = plan.triggers
+    assert (trigger.kind, trigger.call, trigger.tid, trigger.handle, trigger.offset_us) == (
+        Kind.WAKE,
+        WakeKind.SOCKET_READ,
+        7,
+        5,
+        300,
+    )
+
+
+def test_nothing_to_do_means_no_plan() -> None:
+    lc, be = _process(1, "lc", 0), _process(2, "be", 0)
+    assert plans.build([lc, be], {}, SETTINGS) == plans.PlanSet(gpus=())
+    reserving = _process(1, "lc", 0, mechanism="reserve")
+    assert plans.build([reserving], {1: _choice()}, SETTINGS).gpus == ()  # nobody to keep off
+    assert plans.build([reserving, _process(2, "be", 1)], {1: _choice()}, SETTINGS).gpus == ()  # on another GPU
+
+
+def test_several_be_take_turns_even_without_an_lc() -> None:
+    processes = [_process(pid, "be", 0) for pid in (1, 2, 3)]
+    plan_set = plans.build(processes, {}, SETTINGS)
+    assert plan_set.gpus[0].turns_us == (50_000,) * 3
+    assert [member.turn for member in plan_set.members] == [0, 1, 2]
+    assert plan_set.plans == ()
+
+
+def test_a_process_on_two_gpus_is_planned_on_both() -> None:
+    lc = _process(1, "lc", 0, 1, mechanism="reserve")
+    plan_set = plans.build([lc, _process(2, "be", 0, 1)], {1: _choice()}, SETTINGS)
+    assert [plan.gpu for plan in plan_set.plans] == [0, 1]
+    assert all(member.group.gpu_id == member.gpu for member in plan_set.members)
+
+
+def test_what_the_daemon_announces_starts_at_once() -> None:
+    lc = _process(1, "lc", 0, mechanism="hold")
+    plan_set = plans.build([lc, _process(2, "be", 0)], {1: _choice(kind=WakeKind.CLOCK)}, SETTINGS)
+    (trigger,) = plan_set.plans[0].triggers
+    assert (trigger.kind, trigger.offset_us) == (Kind.HINT, 0)
+
+
+def test_the_first_launch_may_be_a_kernel_or_a_graph() -> None:
+    lc = _process(1, "lc", 0, mechanism="reserve")
+    plan_set = plans.build([lc, _process(2, "be", 0)], {1: _choice(kind=WakeKind.FIRST_LAUNCH)}, SETTINGS)
+    assert {trigger.call for trigger in plan_set.plans[0].triggers} == {Call.LAUNCH, Call.GRAPH_LAUNCH}
+
+
+@given(st.integers(0, 1 << 40), st.integers(0, 1 << 40))
+def test_bytes_are_in_the_range_of_their_buckets(size: int, other: int) -> None:
+    bucket = size_bucket(size)
+    low, high = plans._bytes((bucket, bucket))
+    assert low <= size <= high
+    assert (low <= other <= high) == (size_bucket(other) == bucket)
+
+
+@given(st.floats(1, 1e7), st.floats(0, 1e7))
+def test_no_reservation_outlasts_the_limit(burst_limit: float, wait: float) -> None:
+    hint = Trigger(Matcher(WakeKind.SOCKET_READ), 0.0, wait, 0.0, 1.0, 1.0, {})
+    choice = Choice("sure", (hint,), burst_limit_us=burst_limit)
+    lc = _process(1, "lc", 0, mechanism="reserve")
+    (plan,) = plans.build([lc, _process(2, "be", 0)], {1: choice}, SETTINGS).plans
+    assert plan.launch_within_us <= plan.limit_us <= SETTINGS.limit_us
