@@ -107,6 +107,15 @@ class BurstSegmenter:
         self._synced_us = call.time_us
         return self._close(call.time_us, "sync") if self.between.us <= 0.0 else None
 
+    def resume(self, tid: int) -> Burst | None:
+        """A thread that waits in a synchronisation does something else: its return was lost. Call before that."""
+        covered = self._entered.pop(tid, None) if self._entered else None
+        if covered is None or self.start_us is None:
+            return None
+        for work in [work for work, (sequence, _) in self._outstanding.items() if sequence <= covered]:
+            del self._outstanding[work]
+        return None if self._waits() else self._close(self._last_us, "reset")
+
     def advance(self, now_us: float) -> Burst | None:
         """Close the burst whose quiet time or limit has passed at ``now_us``."""
         if self.start_us is None:

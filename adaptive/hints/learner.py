@@ -59,7 +59,7 @@ class HintLearner:
             Wake: self._on_wake,
             Launch: self._on_launch,
             Copy: self._on_copy,
-            SyncEnter: lambda call, _now, _out: self._segmenter.sync_enter(call),
+            SyncEnter: self._on_sync_enter,
             SyncReturn: self._on_sync_return,
             EventRecord: lambda call, _now, _out: self._segmenter.record(call),
             Explicit: self._on_explicit,
@@ -103,6 +103,8 @@ class HintLearner:
     # ---- observations
 
     def _on_wake(self, wake: Wake, now: float, out: list[Output]) -> None:
+        if wake.kind <= WakeKind.ACCEPT:  # other kinds of wakes happen inside a synchronisation, too
+            self._ended(self._segmenter.resume(wake.tid), out)
         busy = self._segmenter.start_us is not None or now < self._next_until
         group = self._table.occur(now, wake.kind, wake.tid, wake.descriptor, wake.size, busy)
         match = self._by_context.get(group.key) or self._match(wake)
@@ -118,6 +120,7 @@ class HintLearner:
                 self._reserve(now, now + trigger.offset_us, now + trigger.limit_us, trigger, out)
 
     def _on_launch(self, call: Launch, now: float, out: list[Output]) -> None:
+        self._ended(self._segmenter.resume(call.tid), out)
         if not self._segmenter.launch(call):
             return
         self._next_until = 0.0
@@ -132,9 +135,14 @@ class HintLearner:
         self._expect(out)
 
     def _on_copy(self, call: Copy, now: float, out: list[Output]) -> None:
+        self._ended(self._segmenter.resume(call.tid), out)
         if call.to_device and not self._segmenter.active:
             self._on_wake(Wake(now, call.tid, WakeKind.COPY_H2D, UNKNOWN, call.size), now, out)
         self._segmenter.copy(call)
+
+    def _on_sync_enter(self, call: SyncEnter, _now: float, out: list[Output]) -> None:
+        self._ended(self._segmenter.resume(call.tid), out)
+        self._segmenter.sync_enter(call)
 
     def _on_sync_return(self, call: SyncReturn, _now: float, out: list[Output]) -> None:
         self._ended(self._segmenter.sync_return(call), out)

@@ -33,9 +33,9 @@ class QuietTime:
     def _best(self) -> float:
         gaps = np.sort(np.fromiter(self._gaps, float))
         bridged = np.concatenate(([0.0], np.cumsum(gaps)))
-        # Candidates: nothing, or just above each gap seen (a little above, for the next one like it).
+        # Bridging the k shortest gaps waits as long as the k-th in vain at each longer one; a little longer, for the
+        # next one like it.
         limits = np.concatenate(([0.0], gaps * 1.25))
-        within = np.searchsorted(gaps, limits, side="right")
-        cost = bridged[within] + (len(gaps) - within) * (limits + self._switch)
+        cost = bridged + np.arange(len(gaps), -1, -1) * (limits + self._switch)
         cost[limits > self._most] = np.inf
         return float(min(max(limits[int(np.argmin(cost))], self._least), self._most))

@@ -138,7 +138,7 @@ def asyncio_server(
 
 
 def batching_server(times: list[float], rng: random.Random, *, prepare: float = 900.0) -> Stream:
-    """Connection threads read and queue; a worker, woken by a futex, takes all that is queued, prepares and launches."""
+    """Connection threads read and queue; a worker, woken by a futex, takes all that is queued and launches."""
     stream, worker, free = Stream(), 40, 0.0
     queue = [(time + wake_noise(rng), 30 + i % 4) for i, time in enumerate(times)]
     queue.sort()

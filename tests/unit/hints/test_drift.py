@@ -1,0 +1,87 @@
+"""Programs change while they run: the learner notices, falls back to the first launch, and is soon sure again."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from gpsched.adaptive.hints.learner import HintLearner
+from gpsched.adaptive.hints.observations import Wake, WakeKind
+from gpsched.adaptive.hints.outputs import ChoiceChanged
+from tests.unit.hints.obedient import Quality, run, with_ticks
+from tests.unit.hints.streams import Stream, arrivals, asyncio_server, plain_loop
+
+
+def change(before: Callable[[], Stream], after: Callable[[], Stream], settle: int = 50) -> tuple[HintLearner, Quality]:
+    """Run one behaviour, then the other; measure the other after ``settle`` of its bursts."""
+    learner = HintLearner()
+    assert run(learner, before()).in_time_share >= 0.99
+    return learner, run(learner, after(), warm_up=settle)
+
+
+def loop(prepare: float, work: float = 300.0, start: float = 1e6, tid: int = 10, descriptor: int = 5) -> Stream:
+    rng = random.Random(int(prepare + work))
+    return plain_loop(
+        arrivals("poisson", 100, 300, rng, start),
+        rng,
+        prepare=lambda _: prepare,
+        work=lambda _: work,
+        tid=tid,
+        descriptor=descriptor,
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param((1000.0, 300.0), (3000.0, 300.0), id="lead grows"),
+        pytest.param((3000.0, 300.0), (800.0, 300.0), id="lead shrinks"),
+        pytest.param((1000.0, 300.0), (1900.0, 600.0), id="batch doubles"),
+        pytest.param((1000.0, 300.0), (1080.0, 300.0), id="lead grows a little"),
+    ],
+)
+def test_a_changed_lead_is_learned_within_fifty_bursts(before: tuple[float, float], after: tuple[float, float]) -> None:
+    _, quality = change(lambda: loop(*before), lambda: loop(*after, start=6e6))
+    assert quality.in_time_share >= 0.99
+    assert quality.false_share < 0.01
+    assert quality.waste_share < 0.01
+
+
+def test_a_lead_that_shrinks_falls_back_to_the_first_launch_at_once() -> None:
+    learner = HintLearner()
+    run(learner, loop(3000.0))
+    states, bursts = [], 0
+    stream = loop(800.0, start=6e6)
+    launches = {truth.launch_us for truth in stream.bursts}
+    for observation in with_ticks(stream.sorted(), 4_000.0):
+        bursts += observation.time_us in launches
+        for output in learner.observe(observation):
+            if isinstance(output, ChoiceChanged) and output.choice.state not in states:
+                states.append(output.choice.state)
+                if output.choice.state == "drift":
+                    assert bursts <= 16
+                    assert output.choice.triggers == ()
+                    assert "no longer announces" in output.choice.why
+    assert states[:2] == ["drift", "sure"]
+    assert learner.report().drifts >= 1
+
+
+def test_a_new_code_path_is_learned() -> None:
+    """The socket loop gives way to an event loop of another thread with other descriptors."""
+    rng = random.Random(8)
+    _, quality = change(lambda: loop(1000.0), lambda: asyncio_server(arrivals("poisson", 100, 300, rng, 6e6), rng))
+    assert quality.in_time_share >= 0.99
+    assert quality.false_share < 0.01
+
+
+def test_a_trigger_that_goes_wrong_stops_reserving() -> None:
+    """Requests are answered from a cache: reads as before, and hardly any burst."""
+    learner = HintLearner()
+    run(learner, loop(1000.0))
+    rng = random.Random(9)
+    stream = loop(1000.0, start=6e6)
+    times = [rng.uniform(6e6, stream.bursts[-1].end_us) for _ in range(900)]
+    stream.extend(Stream([Wake(time, 10, WakeKind.SOCKET_READ, 5, 15) for time in times]))
+    quality = run(learner, stream, warm_up=20)
+    assert quality.false <= 20
+    assert learner.report().drifts >= 1
