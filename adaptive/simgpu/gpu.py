@@ -35,7 +35,7 @@ class SimulatedGpuError(GpschedError):
 
     def __init__(self, directory: str, reason: str) -> None:
         self.directory, self.reason = directory, reason
-        super().__init__(f"the embedded GPU in {directory} failed: {reason}; see: gpsched doctor, and run make native")
+        super().__init__(f"the embedded GPU in {directory} failed: {reason}; rebuild it: make native")
 
 
 def _check_host() -> None:

@@ -381,28 +381,51 @@ def test_a_forked_child_starts_anew(two_gpus: SimulatedGpu) -> None:
 
 
 def test_threads_and_contexts_on_both_gpus(two_gpus: SimulatedGpu) -> None:
-    assert (
-        run(
-            two_gpus,
-            """
+    results = run(
+        two_gpus,
+        """
         import threading
         results = []
         def worker(gpu):
             c = Cuda(gpu)
             d = c.alloc(16)
+            begin = c.event(POINTER(2))
             for _ in range(200):
                 c.launch(d, 10, 16, None, "cuLaunchKernel_ptsz")
+            us = c.elapsed_us(begin, c.event(POINTER(2)))
             c.call("cuCtxSynchronize")
-            results.append(c.read(d, 16) == [200] * 16)
+            results.append([us, c.read(d, 16) == [200] * 16])
             c.call("cuCtxDestroy_v2", c.context)
         threads = [threading.Thread(target=worker, args=(i % 2,)) for i in range(6)]
         [t.start() for t in threads]
         [t.join() for t in threads]
         print(json.dumps(results))
         """,
-        )
-        == [True] * 6
     )
+    assert [right for _, right in results] == [True] * 6
+    assert all(us >= 2000 for us, _ in results)
+
+
+def test_work_of_a_context_whose_groups_were_freed_fails(two_gpus: SimulatedGpu) -> None:
+    statuses = run(
+        two_gpus,
+        """
+        import struct
+        from tests.sim import raw_rm as rm
+        c = Cuda()
+        d = c.alloc(1)
+        fd = next(int(n) for n in os.listdir("/proc/self/fd") if "nvidiactl" in os.path.realpath(f"/proc/self/fd/{n}"))
+        for client in range(0xC1D00000, 0xC1D00020):
+            for handle in range(0x5C000000, 0x5C000010):
+                rm.free(fd, client, client, handle)
+        try:
+            c.launch(d, 10, 1)
+        except AssertionError as error:  # the launch itself may learn of it already
+            assert "719" in str(error)
+        print(json.dumps([c.status("cuCtxSynchronize"), c.status("cuStreamSynchronize", None)]))
+        """,
+    )
+    assert statuses == [719, 719]
 
 
 BUSY = """

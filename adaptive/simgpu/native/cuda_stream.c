@@ -24,13 +24,12 @@ bool stream_done(uint32_t id, uint64_t seq)
 
 CUresult stream_wait(uint32_t id, uint64_t seq)
 {
-	if (stream_done(id, seq))
-		return CUDA_SUCCESS;
-
 	struct sim_stream_state *state = &sim_shared->stream[id];
 	struct timespec second = {.tv_sec = 1};
 	CUresult result = CUDA_SUCCESS;
 
+	if (stream_done(id, seq))
+		return state->failed ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS;
 	atomic_fetch_add(&state->waiters, 1);
 	while (!result) {
 		uint32_t seen = atomic_load(&state->done);
@@ -42,7 +41,7 @@ CUresult stream_wait(uint32_t id, uint64_t seq)
 			result = CUDA_ERROR_LAUNCH_FAILED;
 	}
 	atomic_fetch_sub(&state->waiters, 1);
-	return result;
+	return state->failed ? CUDA_ERROR_LAUNCH_FAILED : result;
 }
 
 void streams_forget(void)
@@ -76,6 +75,7 @@ struct stream *stream_create(struct context *context, bool blocking)
 				  .submitted = last[open.id]};
 	context->streams = stream;
 	open.base = (uint32_t)last[open.id];
+	atomic_store(&sim_shared->stream[open.id].failed, 0);
 	sim_send(&open, 0);
 	return stream;
 }

@@ -41,6 +41,7 @@ struct sim_message {
 struct sim_stream_state {
 	_Atomic uint32_t done;	  /* operations completed, modulo 2^32: the futex word */
 	_Atomic uint32_t waiters; /* the server wakes only when somebody waits */
+	_Atomic uint32_t failed;  /* operations were dropped: no such stream */
 };
 
 struct sim_shared {

@@ -4,6 +4,7 @@
 #include "rm_internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -71,6 +72,22 @@ bool caller_write(pid_t tid, uint64_t address, const void *from, size_t size)
 	struct iovec local = {(void *)(uintptr_t)from, size}, remote = {(void *)(uintptr_t)address, size};
 
 	return process_vm_writev(tid, &local, 1, &remote, 1, 0) == (ssize_t)size;
+}
+
+unsigned long long caller_status(pid_t tid, const char *format)
+{
+	char path[64], line[256];
+	unsigned long long value = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)tid);
+	FILE *file = fopen(path, "re");
+	if (!file)
+		return 0;
+	while (fgets(line, sizeof(line), file))
+		if (sscanf(line, format, &value) == 1)
+			break;
+	fclose(file);
+	return value;
 }
 
 struct client *rm_client(const struct rm *rm, uint32_t handle)
@@ -174,8 +191,10 @@ static uint32_t client_alloc(struct rm *rm, uint64_t file, pid_t tid, struct nvo
 	struct client *client = handle < CLIENT_BASE + MAX_CLIENTS ? calloc(1, sizeof(*client)) : NULL;
 	if (!client)
 		return NV_ERR_INSUFFICIENT_RESOURCES;
+	/* FUSE names the thread that called. */
+	pid_t pid = (pid_t)caller_status(tid, "Tgid: %llu");
 	*client = (struct client){
-	    .next = rm->clients, .handle = handle, .next_object = OBJECT_BASE, .file = file, .pid = tid};
+	    .next = rm->clients, .handle = handle, .next_object = OBJECT_BASE, .file = file, .pid = pid};
 	rm->clients = client;
 	a->object = handle;
 	return NV_OK;

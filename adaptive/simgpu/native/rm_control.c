@@ -2,7 +2,6 @@
 /* RM controls: exact parameter sizes, privileges, and what each asks of the engine. */
 #include "rm_internal.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define CAP_SYS_NICE 23
@@ -210,18 +209,7 @@ static const struct command COMMANDS[] = {
 
 static bool caller_is_nice(pid_t tid)
 {
-	char path[64], line[256];
-	unsigned long long effective = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)tid);
-	FILE *file = fopen(path, "re");
-	if (!file)
-		return false;
-	while (fgets(line, sizeof(line), file))
-		if (sscanf(line, "CapEff: %llx", &effective) == 1)
-			break;
-	fclose(file);
-	return effective >> CAP_SYS_NICE & 1;
+	return caller_status(tid, "CapEff: %llx") >> CAP_SYS_NICE & 1;
 }
 
 static const struct command *find_command(uint32_t cmd)

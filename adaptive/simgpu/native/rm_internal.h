@@ -51,6 +51,8 @@ struct nvos54 {
 struct client *rm_client(const struct rm *rm, uint32_t handle);
 struct object *client_object(const struct client *client, uint32_t handle);
 bool caller_read(pid_t tid, uint64_t address, void *to, size_t size);
+/* One number of /proc/TID/status by its scanf format; 0 when there is none. */
+unsigned long long caller_status(pid_t tid, const char *format);
 bool caller_write(pid_t tid, uint64_t address, const void *from, size_t size);
 uint32_t rm_control(struct rm *rm, uint64_t file, pid_t tid, const struct nvos54 *call, uint64_t *reply_at);
 

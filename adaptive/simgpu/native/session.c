@@ -149,9 +149,11 @@ static void submit(struct session *session, const struct sim_message *m)
 			engine_submit(engine, s->engine_stream, op.kind <= OP_MARK ? op.kind : OP_MARK, op.arg,
 				      op.value);
 	}
+	if (s->engine_stream >= 0)
+		return;
 	/* Nobody may wait for a stream that is not there. */
-	if (s->engine_stream < 0)
-		announce(session, m->id, s->base + s->submitted);
+	atomic_store(&session->shared->stream[m->id].failed, 1);
+	announce(session, m->id, s->base + s->submitted);
 }
 
 static void handle(struct session *session, const struct sim_message *m)
