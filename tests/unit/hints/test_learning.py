@@ -1,0 +1,228 @@
+"""The parts of learning: quiet times, rhythms, leads, candidates and the choice among them."""
+
+import random
+
+import numpy as np
+import pytest
+
+from gpsched.adaptive.hints import choose
+from gpsched.adaptive.hints.candidates import CandidateTable
+from gpsched.adaptive.hints.costs import Costs
+from gpsched.adaptive.hints.leads import NEVER, Bursts, LeadWindow, evaluate, quantile
+from gpsched.adaptive.hints.observations import Matcher, Wake, WakeKind, size_bucket
+from gpsched.adaptive.hints.periodic import PeriodicPredictor
+from gpsched.adaptive.hints.quiet import QuietTime
+
+
+COSTS = Costs()
+
+
+def window(leads: list[float], first: int = 1) -> LeadWindow:
+    result = LeadWindow()
+    for number, lead in enumerate(leads, first):
+        result.add(lead, number)
+    return result
+
+
+def last(count: int, interval: float = 10_000.0) -> Bursts:
+    return Bursts(count, np.full(count + 1, interval), interval)
+
+
+# ---- quiet time
+
+
+@pytest.mark.parametrize(
+    ("gaps", "low", "high"),
+    [
+        pytest.param([9_000.0], 0, 0, id="all gaps are long: no waiting"),
+        pytest.param([100.0] * 20 + [9_000.0], 100, 200, id="tokens, then a pause"),
+        pytest.param([100.0] + [9_000.0] * 20, 0, 0, id="short gaps are too rare"),
+        pytest.param([600.0], 0, 0, id="a switch is cheaper"),
+    ],
+)
+def test_the_quiet_time_bridges_what_is_cheaper_than_a_switch(gaps: list[float], low: float, high: float) -> None:
+    quiet = QuietTime(400.0, default=0.0)
+    for i in range(128):
+        quiet.add(gaps[i % len(gaps)])
+    assert low <= quiet.us <= high
+
+
+# ---- rhythm
+
+
+def beats(count: int, period: float, jitter: float, skip: float = 0.0, seed: int = 1) -> list[float]:
+    rng = random.Random(seed)
+    return [1e6 + i * period + rng.gauss(0, jitter) for i in range(count) if rng.random() >= skip]
+
+
+@pytest.mark.parametrize("period", [5_000.0, 10_000.0, 50_000.0])
+@pytest.mark.parametrize("skip", [0.0, 0.1])
+def test_a_rhythm_is_predicted(period: float, skip: float) -> None:
+    predictor, errors = PeriodicPredictor(), []
+    for time in beats(200, period, 50.0, skip):
+        while predictor.next_us is not None and predictor.next_us < time - period / 2:
+            predictor.miss()
+        if predictor.next_us is not None:
+            errors.append(abs(time - predictor.next_us))
+        predictor.burst(time)
+    assert predictor.period_us == pytest.approx(period, rel=0.001)
+    assert len(errors) > 150
+    assert float(np.percentile(errors[20:], 95)) < 200.0
+
+
+def test_random_arrivals_have_no_rhythm() -> None:
+    rng, time, predictor, locked = random.Random(2), 1e6, PeriodicPredictor(), 0
+    for _ in range(1_000):
+        time += rng.expovariate(1 / 10_000.0)
+        predictor.burst(time)
+        locked += predictor.next_us is not None
+    assert locked < 20
+
+
+def test_a_rhythm_that_stops_is_given_up_after_few_misses() -> None:
+    predictor = PeriodicPredictor()
+    for time in beats(50, 10_000.0, 10.0):
+        predictor.burst(time)
+    for _ in range(3):
+        assert predictor.next_us is not None
+        predictor.miss()
+    assert predictor.next_us is None
+
+
+def test_a_rhythm_of_another_period_is_found_again() -> None:
+    predictor = PeriodicPredictor()
+    for time in beats(60, 10_000.0, 10.0) + [2e6 + time for time in beats(60, 7_000.0, 10.0)]:
+        predictor.burst(time)
+    assert predictor.period_us == pytest.approx(7_000.0, rel=0.01)
+
+
+# ---- leads
+
+
+def test_quantile_agrees_with_numpy() -> None:
+    values = np.sort(np.random.default_rng(1).random(57))
+    for percent in (0, 1, 5, 50, 95, 99, 100):
+        assert quantile(values, percent) == pytest.approx(np.percentile(values, percent))
+
+
+def test_the_offset_leaves_what_the_mechanism_needs() -> None:
+    leads = [1_000.0 + i % 10 for i in range(100)]
+    found = evaluate(window(leads), last(100), COSTS)
+    assert found is not None
+    assert 780.0 <= found.offset_us <= 800.0
+    assert found.in_time == found.precision == found.recall == 1.0
+    assert found.hidden_us == pytest.approx(175.0)
+    assert found.limit_us > 1_009.0
+
+
+def test_the_waste_budget_moves_the_offset_and_costs_coverage() -> None:
+    leads = [1_000.0 + 10.0 * (i % 100) for i in range(100)]  # 1000 to 1990
+    generous = evaluate(window(leads), last(100), Costs(waste_budget=0.2))
+    tight = evaluate(window(leads), last(100), Costs(waste_budget=0.03))
+    assert generous is not None
+    assert tight is not None
+    assert generous.in_time == 1.0
+    assert generous.offset_us < tight.offset_us
+    assert tight.waste_share <= 0.03
+    assert tight.in_time < 0.9
+
+
+def test_occurrences_without_a_burst_lower_the_precision() -> None:
+    found = evaluate(window([1_000.0, NEVER] * 40), last(80), COSTS)
+    assert found is not None
+    assert found.precision == 0.5
+    assert "followed by no burst" in str(choose.objection(Matcher(WakeKind.PIPE), found, COSTS))
+
+
+def test_a_lead_that_drifts_forgets_the_older_ones() -> None:
+    drifting = window([1_000.0 + i for i in range(60)] + [3_000.0 + i for i in range(12)])
+    assert drifting.follow_drift()
+    assert len(drifting) == 12
+    mixed = window([1_000.0 if i % 2 else 3_000.0 + i for i in range(100)])
+    assert not mixed.follow_drift()
+
+
+def test_nothing_is_known_of_a_candidate_that_no_burst_followed() -> None:
+    assert evaluate(window([NEVER] * 50), last(50), COSTS) is None
+    assert evaluate(LeadWindow(), last(50), COSTS) is None
+
+
+# ---- candidates and choice
+
+
+def test_a_wake_counts_for_its_general_and_special_matchers() -> None:
+    table = CandidateTable()
+    for i in range(20):
+        start = 1e6 + i * 10_000.0
+        table.occur(start, WakeKind.SOCKET_READ, 1, 5, size_bucket(90))
+        table.occur(start + 500.0, WakeKind.SOCKET_READ, 1, 6, size_bucket(20_000))
+        table.claim(start + 1_500.0, 8_000.0)
+    by_matcher = dict(table.windows({Matcher(WakeKind.SOCKET_READ), Matcher(WakeKind.SOCKET_READ, descriptor=6)}))
+    assert len(by_matcher[Matcher(WakeKind.SOCKET_READ)]) == 40
+    leads, _ = by_matcher[Matcher(WakeKind.SOCKET_READ, descriptor=6)].arrays()
+    assert leads.tolist() == [1_000.0] * 20
+
+
+def test_equal_windows_are_judged_once_by_the_most_general() -> None:
+    table = CandidateTable()
+    for i in range(20):
+        table.occur(1e6 + i * 10_000.0, WakeKind.TIMER, 1, 5)
+        table.claim(1e6 + i * 10_000.0 + 800.0, 9_000.0)
+    assert [matcher for matcher, _ in table.windows()] == [Matcher(WakeKind.TIMER)]
+
+
+def test_a_second_trigger_is_added_for_bursts_that_the_first_does_not_announce() -> None:
+    count = 100
+    odd = LeadWindow()
+    even = LeadWindow()
+    for number in range(1, count + 1):
+        (odd if number % 2 else even).add(1_000.0, number)
+    rated = choose.rate(
+        [(Matcher(WakeKind.PIPE), odd), (Matcher(WakeKind.TIMER), even), (Matcher(WakeKind.TIMER, tid=3), even)],
+        last(count),
+        COSTS,
+    )
+    chosen = choose.select(rated, COSTS, count)
+    assert {matcher for matcher, _ in chosen} == {Matcher(WakeKind.PIPE), Matcher(WakeKind.TIMER)}
+
+
+def test_the_earlier_of_two_good_triggers_does_not_win_by_being_early() -> None:
+    """Both hide all; the steadier one wastes less."""
+    rng = random.Random(1)
+    steady = window([400.0 + rng.uniform(0, 5) for _ in range(100)])
+    early = window([5_000.0 + rng.uniform(0, 300) for _ in range(100)])
+    rated = choose.rate(
+        [(Matcher(WakeKind.EPOLL), early), (Matcher(WakeKind.FUTEX), steady)],
+        last(100),
+        Costs(waste_budget=0.05),
+    )
+    chosen = choose.select(rated, COSTS, 100)
+    assert [matcher.kind for matcher, _ in chosen] == [WakeKind.FUTEX]
+
+
+@pytest.mark.parametrize(
+    ("matcher", "words"),
+    [
+        (
+            Matcher(WakeKind.SOCKET_READ, 7, 5, (8, 9), idle=True),
+            "socket_read, fd 5, 128-511 bytes, thread 7, when idle",
+        ),
+        (Matcher(WakeKind.BURST_END, sizes=(2, 3)), "burst_end, requests waiting"),
+        (Matcher(WakeKind.EVENTFD, sizes=(0, 1)), "eventfd, 0-1 bytes"),
+    ],
+)
+def test_matchers_in_words(matcher: Matcher, words: str) -> None:
+    assert str(matcher) == words
+
+
+def test_matchers_match() -> None:
+    wake = Wake(0.0, 7, WakeKind.SOCKET_READ, 5, 9)
+    assert Matcher(WakeKind.SOCKET_READ, sizes=(8, 9)).matches(wake)
+    assert not Matcher(WakeKind.SOCKET_READ, sizes=(10, 11)).matches(wake)
+    assert not Matcher(WakeKind.SOCKET_READ, tid=8).matches(wake)
+    assert not Matcher(WakeKind.PIPE).matches(wake)
+
+
+@pytest.mark.parametrize(("size", "bucket"), [(-11, -1), (0, 0), (1, 1), (2, 2), (3, 2), (4, 3), (1 << 20, 21)])
+def test_size_buckets(size: int, bucket: int) -> None:
+    assert size_bucket(size) == bucket
