@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from gpsched.tuner.cluster.model import HOUR_S
+from gpsched.tuner.cluster.model import HOUR_S, Job
 
 
 Key = tuple[str, str]  # (GPU model, tenant); tenant "*" is the sum over tenants
@@ -21,6 +21,7 @@ class DemandRecorder:
         self._now: dict[Key, int] = {}
         self._peak: dict[Key, int] = {}
         self._next_s = HOUR_S
+        self.hours_closed = 0  # since construction
 
     def add(self, model: str, tenant: str, gpus: int) -> None:
         """Change the demand of a tenant by ``gpus`` (negative: less)."""
@@ -52,6 +53,7 @@ class DemandRecorder:
             if key not in self._peak:
                 values.append(0.0)
         self.hours += 1
+        self.hours_closed += 1
         self._peak = dict(self._now)
 
     def matrix(self, keys: list[Key], last: int) -> NDArray[np.float64]:
@@ -61,3 +63,22 @@ class DemandRecorder:
             values = self.series.get(key, [])[-out.shape[1] :] if out.shape[1] else []
             out[row, out.shape[1] - len(values) :] = values
         return out
+
+
+def hourly_peaks(jobs: list[Job], start_s: float, hours: int) -> list[float]:
+    """The maximum, in each hour from ``start_s``, of the GPUs of jobs that run from submission for their duration."""
+    times = np.array([t for job in jobs for t in (job.submit_s, job.submit_s + job.duration_s)])
+    change = np.array([d for job in jobs for d in (job.total_gpus, -job.total_gpus)])
+    order = np.argsort(times, kind="stable")
+    level = np.cumsum(change[order])
+    hour = np.floor((times[order] - start_s) / HOUR_S).astype(int)
+    peaks = np.zeros(hours)
+    inside = hour < hours
+    np.maximum.at(peaks, hour[inside], level[inside])
+    carried = np.zeros(hours + 1)
+    for index, value in zip(hour[inside], level[inside], strict=True):
+        carried[index + 1] = value  # the last change of an hour is what the next one starts with
+    present = np.zeros(hours + 1, dtype=bool)
+    present[hour[inside] + 1] = True
+    last = np.maximum.accumulate(np.where(present, np.arange(hours + 1), 0))
+    return np.maximum(peaks, carried[last][:hours]).tolist()

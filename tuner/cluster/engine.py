@@ -171,7 +171,7 @@ class Simulation:
     def _start_hp(self, run: Run) -> bool:
         pool = self.pools[run.job.gpu_model]
         nodes = self.policy.place(pool, run.job, self.now_s)
-        if nodes is None and pool.potential_slots(run.job.gpus) < run.job.workers:
+        if nodes is None and pool.potential_slots(run.job) < run.job.workers:
             return False
         if nodes is None:
             victims = self.policy.victims(pool, run.job, self.now_s)
@@ -186,7 +186,7 @@ class Simulation:
 
     def _start_spot(self, run: Run) -> bool:
         pool = self.pools[run.job.gpu_model]
-        if pool.slots(run.job.gpus) < run.job.workers:
+        if pool.slots(run.job) < run.job.workers:
             return False
         guarantee_s = self.policy.admit(pool, run, self.now_s)
         if guarantee_s is None:

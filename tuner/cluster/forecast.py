@@ -135,6 +135,8 @@ class QuantileForecaster:
 
         scale = series_scale(history)
         width = history.shape[1]
+        if width < 2:
+            return
         start = min(24, width // 2)
         table = features(history, scale, clock)[:, start:].reshape(history.shape[0] * (width - start), -1)
         for hours in self.settings.horizons:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gpsched.tuner.cluster.demand import hourly_peaks
 from gpsched.tuner.cluster.model import DAY_S, HOUR_S, Cluster, Job, JobClass, Workload
 
 
@@ -237,25 +238,6 @@ def _history(name: str, jobs: list[Job]) -> dict[tuple[str, str], list[float]]:
     return {(name, tenant): hourly_peaks(some, start_s, hours) for tenant, some in by_tenant.items()}
 
 
-def hourly_peaks(jobs: list[Job], start_s: float, hours: int) -> list[float]:
-    """The maximum, in each hour from ``start_s``, of the GPUs of jobs that run from submission for their duration."""
-    times = np.array([t for job in jobs for t in (job.submit_s, job.submit_s + job.duration_s)])
-    change = np.array([d for job in jobs for d in (job.total_gpus, -job.total_gpus)])
-    order = np.argsort(times, kind="stable")
-    level = np.cumsum(change[order])
-    hour = np.floor((times[order] - start_s) / HOUR_S).astype(int)
-    peaks = np.zeros(hours)
-    inside = hour < hours
-    np.maximum.at(peaks, hour[inside], level[inside])
-    carried = np.zeros(hours + 1)
-    for index, value in zip(hour[inside], level[inside], strict=True):
-        carried[index + 1] = value  # the last change of an hour is what the next one starts with
-    present = np.zeros(hours + 1, dtype=bool)
-    present[hour[inside] + 1] = True
-    last = np.maximum.accumulate(np.where(present, np.arange(hours + 1), 0))
-    return np.maximum(peaks, carried[last][:hours]).tolist()
-
-
 def _spot_jobs(
     rng: np.random.Generator,
     tenants: _Tenants,
@@ -291,3 +273,10 @@ def _spot_jobs(
         )
         for i in kept
     ]
+
+
+def spot_stream(
+    rng: np.random.Generator, model: str, shape: ModelShape, capacity: int, settings: GeneratorSettings
+) -> list[Job]:
+    """Spot jobs alone, to be set beside HP jobs from elsewhere."""
+    return _spot_jobs(rng, _Tenants(rng), model, shape, capacity, settings)

@@ -19,7 +19,10 @@ class JobClass(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A gang: ``workers`` processes of ``gpus`` whole GPUs each, all started and stopped together."""
+    """A gang: ``workers`` processes of ``gpus`` whole GPUs each, all started and stopped together.
+
+    ``spread``: every worker needs a node of its own (as the nodes of a Slurm job do).
+    """
 
     id: str
     tenant: str
@@ -29,11 +32,16 @@ class Job:
     gpus: int
     submit_s: float
     duration_s: float
+    spread: bool = False
 
     @property
     def total_gpus(self) -> int:
         """GPUs of the whole gang."""
         return self.workers * self.gpus
+
+    def fits(self, free: int) -> int:
+        """Workers that fit on a node with ``free`` free GPUs."""
+        return min(1, free // self.gpus) if self.spread else free // self.gpus
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,7 @@ class Cluster:
             raise JobError(job.id, f"{job.workers} workers of {job.gpus} GPUs")
         if not 0 <= job.submit_s < float("inf") or not 0 < job.duration_s < float("inf"):
             raise JobError(job.id, f"submitted at {job.submit_s} s for {job.duration_s} s")
-        room = sum(size // job.gpus for size in self.nodes[job.gpu_model])
+        room = sum(map(job.fits, self.nodes[job.gpu_model]))
         if room < job.workers:
             raise JobError(job.id, f"{job.workers} workers of {job.gpus} GPUs, the cluster holds {room} at most")
 

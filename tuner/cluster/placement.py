@@ -23,11 +23,11 @@ def fill(pool: Pool, job: Job, order: Iterable[int], score: Score | None = None)
     ``order`` gives free-GPU counts, best first; within one, nodes with a lower ``score`` come first.
     A node takes as many workers as it can before the next is opened.
     """
-    if pool.slots(job.gpus) < job.workers:
+    if pool.slots(job) < job.workers:
         return None
     nodes: list[int] = []
     for free in order:
-        each = free // job.gpus
+        each = job.fits(free)
         if not each or not pool.buckets[free]:
             continue
         needed = -(-(job.workers - len(nodes)) // each)
@@ -56,7 +56,8 @@ def best_fit(pool: Pool, job: Job, now_s: float) -> tuple[int, ...] | None:
 
     Spot jobs avoid nodes where spot jobs were evicted lately (they are where HP gangs land); HP jobs go there.
     """
-    return fill(pool, job, range(job.gpus, pool.largest + 1), affinity(pool, job.cls, now_s))
+    score = affinity(pool, job.cls, now_s) if pool.largest > 1 else None
+    return fill(pool, job, range(job.gpus, pool.largest + 1), score)
 
 
 def affinity(pool: Pool, cls: JobClass, now_s: float) -> Score:

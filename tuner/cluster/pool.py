@@ -64,13 +64,13 @@ class Pool:
         """GPUs nobody holds."""
         return self.capacity - self.used[0] - self.used[1]
 
-    def slots(self, gpus: int) -> int:
-        """How many workers of ``gpus`` GPUs fit into what is free."""
-        return sum(len(self.buckets[free]) * (free // gpus) for free in range(gpus, self.largest + 1))
+    def slots(self, job: Job) -> int:
+        """How many workers of the job fit into what is free."""
+        return sum(len(self.buckets[free]) * job.fits(free) for free in range(job.gpus, self.largest + 1))
 
-    def potential_slots(self, gpus: int) -> int:
-        """How many workers of ``gpus`` GPUs would fit if every spot run were evicted."""
-        return sum(self.not_hp[free] * (free // gpus) for free in range(gpus, self.largest + 1))
+    def potential_slots(self, job: Job) -> int:
+        """How many workers of the job would fit if every spot run were evicted."""
+        return sum(self.not_hp[free] * job.fits(free) for free in range(job.gpus, self.largest + 1))
 
     def take(self, run: Run, nodes: tuple[int, ...]) -> None:
         """Give the run one worker on each node of ``nodes`` (a node may repeat)."""

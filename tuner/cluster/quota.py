@@ -4,7 +4,7 @@ Q(h) is what spot may hold with a guarantee of h hours: capacity less the upper 
 times a feedback factor ``eta``. It counts the spot GPUs already running, so lowering it stops admissions and evicts nobody.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpsched.tuner.cluster.model import HOUR_S
@@ -77,12 +77,18 @@ def grant(quota: Mapping[int, int], guaranteed: int, request: int, expected_s: f
     return granted
 
 
-def divide(quota: int, classes: Sequence[tuple[str, int]]) -> dict[str, int]:
-    """Split one quota over classes in order of preference: each gets its wish (GPUs), the last what is left."""
-    shares: dict[str, int] = {}
-    for name, wish in classes:
-        shares[name] = min(quota, wish)
-        quota -= shares[name]
-    if classes:
-        shares[classes[-1][0]] += quota
-    return shares
+def class_limits(quota: Mapping[int, int], held: Mapping[int, int], wanted: Mapping[int, int]) -> dict[int, int]:
+    """Split Q over one class of jobs per guarantee (h -> GPUs ``held`` now, GPUs ``wanted`` by waiting jobs).
+
+    Longer guarantees are served first; what is left goes to the shortest. No limit is below what is held, and together the
+    classes grow no further than each one's Q allows.
+    """
+    total = sum(held.get(hours, 0) for hours in quota)
+    limits: dict[int, int] = {}
+    for hours in sorted(quota, reverse=True):
+        more = min(max(0, quota[hours] - total), wanted.get(hours, 0))
+        limits[hours] = held.get(hours, 0) + more
+        total += more
+    shortest = min(quota)
+    limits[shortest] += max(0, quota[shortest] - total)
+    return limits

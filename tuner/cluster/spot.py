@@ -28,16 +28,19 @@ HISTORY_H = 1344
 
 @dataclass(frozen=True)
 class SpotSettings:
-    """``aging``: seconds of waiting that one second of expected run time is worth in the spot queue.
+    """What the policy is tuned by.
 
-    ``size_power``: how much the gang's size weighs in that order (0: not). ``headroom``: share of a model's capacity that only
-    short spot jobs (``short_s``) and guaranteed ones may use up.
+    ``aging``: seconds of waiting that one second of expected run time is worth in the spot queue; ``size_power``: how much the
+    gang's size weighs in that order. ``reserve``: share of the forecast rise of HP demand within the hour that spot leaves free,
+    and ``headroom`` the same as a share of capacity, whichever is more: a small buffer absorbs most HP arrivals, because what
+    finishes refills it before spot may start.
     """
 
-    aging: float = 10.0
+    aging: float = 300.0
     size_power: float = 0.5
-    headroom: float = 0.0
-    short_s: float = 1800.0
+    reserve: float = 0.03
+    exposure_power: float = 0.5
+    headroom: float = 0.002
     quota: QuotaSettings = field(default_factory=QuotaSettings)
     forecast: ForecastSettings = field(default_factory=lambda: ForecastSettings(level=0.95))
     cost: CostModel = field(default_factory=CostModel)
@@ -81,6 +84,8 @@ class SpotPolicy(Policy):
         since = sim.now_s - 4 * HOUR_S
         recent = self.recent[model] = [one for one in self.recent[model] if one[0] >= since]
         failed = sum(bad for _, bad in recent)
+        if sim.queues[model][JobClass.HP] and any(r.guarantee_until_s > sim.now_s for r in sim.pools[model].spot_runs):
+            return max(self.settings.quota.eta_min, self.eta[model] / self.settings.quota.step)
         wait_s = sim.queues[model][JobClass.SPOT].oldest_wait_s(sim.now_s)
         return adjust_eta(self.eta[model], failed, len(recent) - failed, wait_s, self.settings.quota)
 
@@ -92,14 +97,19 @@ class SpotPolicy(Policy):
     def admit(self, pool: Pool, run: Run, now_s: float) -> float | None:
         request = run.job.total_gpus
         expected_s = self.durations.expect_s(run.job)
-        hours = 0
-        if not self._sim.queues[pool.model][JobClass.HP]:
-            held = sum(one.job.total_gpus for one in pool.spot_runs if one.guarantee_until_s > now_s)
-            hours = grant(self.quota[pool.model], held, request, expected_s)
-        if hours == 0 and expected_s > self.settings.short_s:
-            if pool.free_gpus - request < self.settings.headroom * pool.capacity:
-                return None
+        if pool.free_gpus - request < self._reserve(pool, expected_s):
+            return None
+        if self._sim.queues[pool.model][JobClass.HP]:  # no guarantee may stand in the way of a waiting HP gang
+            return 0.0
+        held = sum(one.job.total_gpus for one in pool.spot_runs if one.guarantee_until_s > now_s)
+        hours = grant(self.quota[pool.model], held, request, expected_s)
         return hours * HOUR_S
+
+    def _reserve(self, pool: Pool, expected_s: float) -> float:
+        """GPUs that a spot job expected to run for ``expected_s`` leaves free for HP arrivals in that time, of an hour at most."""
+        rise = min(self.demand[pool.model].values()) - self._sim.demand.now(pool.model)
+        exposure = min(1.0, expected_s / HOUR_S) ** self.settings.exposure_power
+        return max(self.settings.headroom * pool.capacity, self.settings.reserve * rise * exposure)
 
     def place(self, pool: Pool, job: Job, now_s: float) -> tuple[int, ...] | None:
         return best_fit(pool, job, now_s)

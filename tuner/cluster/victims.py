@@ -46,9 +46,9 @@ class Room:
 
     def __init__(self, pool: Pool, job: Job) -> None:
         self.free = pool.free
-        self.gpus = job.gpus
+        self.job = job
         self.extra: dict[int, int] = {}
-        self.missing = job.workers - pool.slots(job.gpus)
+        self.missing = job.workers - pool.slots(job)
 
     def available(self, node: int) -> int:
         """Free GPUs of the node, with those of the victims."""
@@ -59,7 +59,7 @@ class Room:
         for node in run.nodes:
             before = self.available(node)
             self.extra[node] = self.extra.get(node, 0) + sign * run.job.gpus
-            self.missing -= (before + sign * run.job.gpus) // self.gpus - before // self.gpus
+            self.missing -= self.job.fits(before + sign * run.job.gpus) - self.job.fits(before)
 
     def prune(self, victims: list[Run], dearest_first: Iterable[Run]) -> list[Run]:
         """Drop every victim that is not needed, trying the dearest first."""
@@ -130,11 +130,9 @@ def _offer(pool: Pool, room: Room, node: int, cost: dict[Run, float]) -> Offer |
             base, runs = best[max(0, target - held)]
             if base + price < best[target][0]:
                 best[target] = (base + price, (*runs, run))
-    have = free // room.gpus
-    options = [
-        (best[k * room.gpus - free][0] / (k - have), best[k * room.gpus - free][1])
-        for k in range(have + 1, min((free + limit) // room.gpus, have + max(1, room.missing)) + 1)
-    ]
+    gpus, have = room.job.gpus, room.job.fits(free)
+    most = min(room.job.fits(free + limit), have + max(1, room.missing))
+    options = [(best[k * gpus - free][0] / (k - have), best[k * gpus - free][1]) for k in range(have + 1, most + 1)]
     if not options:
         return None
     price, runs = min(options, key=lambda option: option[0])
