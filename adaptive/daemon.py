@@ -86,6 +86,7 @@ class Daemon:
             self._node = Node(self._config, self._probes, undo)
             stack.callback(self._node.restore_all)
             self._probes.load(self._node.handle)
+            self._probes.attach_host_libraries()
             self._probes.forget(os.getpid())  # a scan opens a client of its own for a moment
             selector.register(self._probes.fileno(), selectors.EVENT_READ, self._probes.consume)
             selector.register(self._node.keeper.fileno(), selectors.EVENT_READ, self._node.reap)

@@ -56,19 +56,18 @@ static __always_inline bool is_query(u32 call)
 	return call == GS_CALL_STREAM_QUERY || call == GS_CALL_EVENT_QUERY;
 }
 
+/* Nothing waits for a record's return: frameworks record often, and each trap costs them. */
+static __always_inline bool is_entry_only(u32 call)
+{
+	return call == GS_CALL_EVENT_RECORD;
+}
+
 static __always_inline void count_call(u32 pid, u32 call)
 {
 	struct gs_counters *own = counters.lookup(&pid);
 
 	if (own && call < GS_CALL_COUNT)
 		__sync_fetch_and_add(&own->calls[call], 1);
-}
-
-static __always_inline struct gs_managed *latency_critical(u32 pid)
-{
-	struct gs_managed *process = managed.lookup(&pid);
-
-	return process && process->class_ == GS_CLASS_LC ? process : 0;
 }
 
 /* A query tells something only by its result, so its entry is counted and not sent. */
@@ -83,6 +82,7 @@ static __always_inline int on_enter(struct pt_regs *ctx)
 	count_call(pid, call);
 	if (!process || is_query(call))
 		return 0;
+	relate_thread();
 	event = reserve_event(GS_CUDA_ENTER);
 	if (!event)
 		return 0;
@@ -103,7 +103,7 @@ static __always_inline int on_return(struct pt_regs *ctx)
 	struct gs_managed *process = latency_critical(current_pid());
 	struct gs_event *event;
 
-	if (!process)
+	if (!process || is_entry_only(call))
 		return 0;
 	if (is_query(call) && result == CUDA_ERROR_NOT_READY)
 		return 0;
@@ -136,5 +136,7 @@ int cuda_session(struct pt_regs *ctx)
 	if (bpf_get_func_ip(ctx) != PT_REGS_IP(ctx))
 		return on_return(ctx);
 	on_enter(ctx);
+	if (is_entry_only(GS_COOKIE_CALL(bpf_get_attach_cookie(ctx))))
+		return 1;
 	return latency_critical(current_pid()) ? 0 : 1;
 }

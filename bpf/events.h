@@ -11,7 +11,7 @@
 
 #include <linux/types.h>
 
-#define GS_ABI_VERSION 1
+#define GS_ABI_VERSION 2
 #define GS_COMM_LEN 16
 
 enum gs_class {
@@ -30,6 +30,8 @@ enum gs_kind {
 	GS_PROC_FORK = 7,
 	GS_PROC_EXEC = 8,
 	GS_PROC_EXIT = 9,
+	GS_WAKE = 10,
+	GS_HINT = 11,
 };
 
 /* What a CUDA driver entry point does; several exported names map to one call. */
@@ -47,7 +49,27 @@ enum gs_call {
 	GS_CALL_CTX_SYNC = 10,
 	GS_CALL_STREAM_QUERY = 11,
 	GS_CALL_EVENT_QUERY = 12,
-	GS_CALL_COUNT = 13,
+	GS_CALL_EVENT_RECORD = 13, /* only its entry is sent */
+	GS_CALL_COUNT = 14,
+};
+
+/* What a thread of a latency-critical process came back from: `call` of GS_WAKE. adaptive/hints has the same numbers.
+ */
+enum gs_wake {
+	GS_WAKE_SOCKET_READ = 1,
+	GS_WAKE_ACCEPT = 2,
+	GS_WAKE_EPOLL = 3, /* epoll, poll, select, io_uring: something is ready */
+	GS_WAKE_PIPE = 4,
+	GS_WAKE_EVENTFD = 5,
+	GS_WAKE_TIMER = 6, /* a timerfd was read */
+	GS_WAKE_SLEEP = 7, /* a sleep is over, or one of the waits above reached its time limit */
+	GS_WAKE_FUTEX = 8,
+};
+
+/* What a program announces itself: `call` of GS_HINT. */
+enum gs_hint {
+	GS_HINT_RESERVE = 1,
+	GS_HINT_CANCEL = 2,
 };
 
 #define GS_FLAG_ASYNC 0x1 /* the call returns before its work is done */
@@ -65,8 +87,21 @@ enum gs_call {
 
 /* Zero on GS_CUDA_RETURN: the matching GS_CUDA_ENTER of the same thread has them. */
 struct gs_cuda {
-	__u64 handle; /* stream of launches, copies, stream sync and query; event of event sync and query */
-	__u64 bytes;  /* copies whose size is an argument */
+	__u64 handle; /* stream of launches, copies, stream sync and query; event of event record, sync and query */
+	__u64 bytes;  /* copies whose size is an argument; the stream of an event record */
+};
+
+#define GS_UNKNOWN (~0ull) /* the wait was not on one descriptor */
+
+/* `result` of the event is what the system call returned. */
+struct gs_woken {
+	__u64 handle; /* descriptor that was read, accepted on or waited for, else GS_UNKNOWN */
+	__u64 bytes;  /* read; 0 for what reads nothing */
+};
+
+struct gs_hinted {
+	__u64 in_us; /* when the burst begins, from the event's time on; means nothing on GS_HINT_CANCEL */
+	__u64 pad;
 };
 
 struct gs_rm {
@@ -90,14 +125,16 @@ struct gs_event {
 	__u32 pid;     /* thread group */
 	__u32 tid;
 	__u16 kind;   /* enum gs_kind */
-	__u16 call;   /* enum gs_call, CUDA events only */
-	__s32 result; /* CUresult, NV_STATUS (or the ioctl's -errno), wait status; else 0 */
+	__u16 call;   /* enum gs_call, gs_wake or gs_hint, by the kind; else 0 */
+	__s32 result; /* CUresult, NV_STATUS (or the ioctl's -errno), wait status, a system call's; else 0 */
 	__u32 flags;
 	__u32 pad;
 	union {
 		struct gs_cuda cuda;
 		struct gs_rm rm;
 		struct gs_proc proc;
+		struct gs_woken wake;
+		struct gs_hinted hint;
 	};
 };
 
@@ -117,9 +154,14 @@ enum gs_lost {
 	GS_LOST_COUNT = 3,
 };
 
-/* Value of the map `counters`, keyed by pid: calls by kind, kept for lc and be alike. */
+/* Value of the map `counters`, keyed by pid: calls by kind, kept for lc and be alike; wakes of lc. */
 struct gs_counters {
 	__u64 calls[GS_CALL_COUNT];
+	__u64 wakes;	 /* sent */
+	__u64 throttled; /* not sent: more than the process or one of its sources may send in a time */
+	__u64 unrelated; /* futex wakes not sent: the thread makes no CUDA calls */
+	__u64 window;	 /* the time for which `used` counts */
+	__u64 used;
 };
 
 #endif

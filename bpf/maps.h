@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
  *
  * The maps that every program shares, and the one way an event leaves the kernel.
- * The programs are compiled as one module (this file, then cuda, rm and process), because
+ * The programs are compiled as one module (this file, then wake, cuda, rm and process), because
  * they filter by the same map of processes and write to the same ring buffer: one module is
  * one compilation and the order of a process's events is the order in which they happened.
  *
- * Compile-time settings: GS_RING_PAGES, GS_FAST_PAGES, GS_MAX_PROCESSES, and the offsets GS_TASK_SIGNAL,
- * GS_TASK_EXIT_CODE and GS_SIGNAL_LIVE, taken from the running kernel's BTF because the
- * headers may be of another version.
+ * Compile-time settings: GS_RING_PAGES, GS_FAST_PAGES, GS_MAX_PROCESSES, and the offsets of fields of kernel structs
+ * (adaptive/probes/kernel.py), taken from the running kernel's BTF because the headers may be of another version.
  */
 #include <uapi/linux/ptrace.h>
 #include <uapi/linux/sched.h>
@@ -26,6 +25,13 @@ BPF_TABLE("lru_hash", u32, u32, ignored, GS_MAX_PROCESSES);
 static __always_inline u32 current_pid(void)
 {
 	return bpf_get_current_pid_tgid() >> 32;
+}
+
+static __always_inline struct gs_managed *latency_critical(u32 pid)
+{
+	struct gs_managed *process = managed.lookup(&pid);
+
+	return process && process->class_ == GS_CLASS_LC ? process : 0;
 }
 
 static __always_inline void count_lost(u32 what)

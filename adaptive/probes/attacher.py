@@ -1,4 +1,4 @@
-"""Puts the uprobes into each libcuda file once, on a thread of its own.
+"""Puts the uprobes into each libcuda file, and into each file with the hint function, once, on a thread of its own.
 
 Without multi-links an attachment takes seconds, and the event loop must not wait for it. One thread, because
 attachments of one file must not race.
@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -21,6 +22,7 @@ from gpsched.adaptive.probes.errors import AttachError
 log = logging.getLogger(__name__)
 
 Attach = Callable[[str, dict[int, int]], list[int]]
+AttachHint = Callable[[str, int], list[int]]
 
 
 class Attachment(msgspec.Struct, frozen=True):
@@ -37,9 +39,10 @@ class Attachment(msgspec.Struct, frozen=True):
 class Attacher:
     """Attaches in the background; ``close`` detaches everything."""
 
-    def __init__(self, attach: Attach) -> None:
-        self._attach = attach
-        self._jobs: queue.SimpleQueue[int | str | None] = queue.SimpleQueue()
+    def __init__(self, attach: Attach, attach_hint: AttachHint) -> None:
+        self._attach, self._attach_hint = attach, attach_hint
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._searched: set[libraries.FileId] = set()  # for the hint function
         self._done: dict[libraries.FileId, Attachment] = {}
         self._descriptors: list[int] = []
         self._pending = 0
@@ -49,11 +52,19 @@ class Attacher:
 
     def process(self, pid: int) -> None:
         """Ask for the libraries that a process has mapped."""
-        self._put(pid)
+        self._put(partial(self._serve_process, pid))
 
     def file(self, path: str) -> None:
         """Ask for one library by its path."""
-        self._put(path)
+        self._put(lambda: self._once(libraries.open_library(path)))
+
+    def host(self) -> None:
+        """Ask for the host's libraries: CUDA's, and the one with which Python programs give hints."""
+        self._put(self._serve_host)
+
+    def hints(self, pid: int) -> None:
+        """Ask for the hint function in whatever program files a process has mapped."""
+        self._put(partial(self._serve_hints, pid))
 
     def attachments(self) -> tuple[Attachment, ...]:
         """Return what was attached so far, failures included, in that order."""
@@ -74,7 +85,7 @@ class Attacher:
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def _put(self, job: int | str) -> None:
+    def _put(self, job: Callable[[], None]) -> None:
         with self._changed:
             self._pending += 1
         self._jobs.put(job)
@@ -82,7 +93,9 @@ class Attacher:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             try:
-                self._serve(job)
+                job()
+            except ProcessGoneError:
+                pass
             except (GpschedError, OSError) as error:
                 log.warning("%s", error)
             finally:
@@ -92,16 +105,30 @@ class Attacher:
         links.close_all(self._descriptors)
         self._descriptors.clear()
 
-    def _serve(self, job: int | str) -> None:
-        if isinstance(job, str):
-            self._once(libraries.open_library(job))
-            return
-        try:
-            found = libraries.mapped_libraries(job)
-        except ProcessGoneError:
-            return
-        for library in found:
+    def _serve_process(self, pid: int) -> None:
+        for library in libraries.mapped_libraries(pid):
             self._once(library)
+
+    def _serve_host(self) -> None:
+        for path in libraries.host_libraries():
+            self._once(libraries.open_library(path))
+        if libraries.OWN_HINT.exists():
+            self._search(libraries.open_library(str(libraries.OWN_HINT)))
+
+    def _serve_hints(self, pid: int) -> None:
+        for library in libraries.mapped_programs(pid, self._searched):
+            self._search(library)
+
+    def _search(self, library: libraries.Library) -> None:
+        """Probe the hint function if the file has it; each file is searched once."""
+        try:
+            offset = None if library.id in self._searched else libraries.hint_offset(library)
+            self._searched.add(library.id)
+            if offset is not None:
+                self._descriptors += self._attach_hint(library.path, offset)
+                log.info("%s: its hints are heard", library.shown)
+        finally:
+            os.close(library.descriptor)
 
     def _once(self, library: libraries.Library) -> None:
         """A file that failed is not tried again: it would fail for each of its processes."""

@@ -69,6 +69,8 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "cuCtxSynchronize": EntryPoint(Call.CTX_SYNC),
     "cuStreamQuery": EntryPoint(Call.STREAM_QUERY, 1),
     "cuEventQuery": EntryPoint(Call.EVENT_QUERY, 1),
+    "cuEventRecord": EntryPoint(Call.EVENT_RECORD, 1, 2, True),  # the stream takes the place of the size
+    "cuEventRecordWithFlags": EntryPoint(Call.EVENT_RECORD, 1, 2, True),
 }
 
 

@@ -12,8 +12,9 @@ import msgspec
 from gpsched.adaptive.probes.errors import EventDecodeError
 
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 COMM_LENGTH = 16
+UNKNOWN = -1  # GS_UNKNOWN
 
 
 class ProcessClass(IntEnum):
@@ -36,6 +37,8 @@ class Kind(IntEnum):
     PROC_FORK = 7
     PROC_EXEC = 8
     PROC_EXIT = 9
+    WAKE = 10
+    HINT = 11
 
 
 class Call(IntEnum):
@@ -54,6 +57,27 @@ class Call(IntEnum):
     CTX_SYNC = 10
     STREAM_QUERY = 11
     EVENT_QUERY = 12
+    EVENT_RECORD = 13
+
+
+class Wake(IntEnum):
+    """``enum gs_wake``: what a thread came back from."""
+
+    SOCKET_READ = 1
+    ACCEPT = 2
+    EPOLL = 3
+    PIPE = 4
+    EVENTFD = 5
+    TIMER = 6
+    SLEEP = 7
+    FUTEX = 8
+
+
+class Hint(IntEnum):
+    """``enum gs_hint``: what a program announces itself."""
+
+    RESERVE = 1
+    CANCEL = 2
 
 
 class Flag(IntFlag):
@@ -79,10 +103,13 @@ class Lost(IntEnum):
 HEAD = struct.Struct("=QIIHHiII")
 CUDA = struct.Struct("=QQ16x")
 RM = struct.Struct("=IIIIQII")
+WAKE = struct.Struct("=qQ16x")
+HINT = struct.Struct("=QQ16x")
 PROC = struct.Struct(f"=II{COMM_LENGTH}s8x")
 EVENT_SIZE = HEAD.size + RM.size
-COUNTERS = struct.Struct(f"={len(Call)}Q")
+COUNTERS = struct.Struct(f"={len(Call)}Q5Q")
 _CALLS = tuple(Call)  # an index is ten times faster than Call(number)
+_WAKES = (None, *Wake)
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -96,7 +123,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 class CudaEvent(Event, frozen=True, gc=False):
     """A latency-critical process enters a CUDA call, or returns from it.
 
-    On the return ``result`` is the CUresult, and ``handle`` and ``size`` (bytes) are 0. Queries come only as a return.
+    On the return ``result`` is the CUresult, and ``handle`` and ``size`` (bytes) are 0. Queries come only as a return,
+    event records only as an entry, with the event as ``handle`` and the stream as ``size``.
     """
 
     call: Call
@@ -105,6 +133,26 @@ class CudaEvent(Event, frozen=True, gc=False):
     handle: int
     size: int
     result: int
+
+
+class WakeEvent(Event, frozen=True, gc=False):
+    """A thread of a latency-critical process came back from reading or waiting.
+
+    ``descriptor`` is its number, UNKNOWN where the wait was not on one. ``size`` in bytes is 0 for what reads nothing.
+    ``result`` is what the system call returned: for ACCEPT the new descriptor, for EPOLL how many are ready.
+    """
+
+    wake: Wake
+    descriptor: int
+    size: int
+    result: int
+
+
+class HintEvent(Event, frozen=True, gc=False):
+    """A latency-critical process announces a burst ``in_us`` µs from now, or cancels its announcement."""
+
+    hint: Hint
+    in_us: int
 
 
 class RmEvent(Event, frozen=True, gc=False):
@@ -183,6 +231,10 @@ def decode(record: bytes) -> Event:
         return _RM_TYPES[kind](*head, client, parent, handle, code, value, fd, result)
     if kind in (Kind.PROC_FORK, Kind.PROC_EXEC, Kind.PROC_EXIT):
         return _decode_process(record, head, kind, result)
+    if kind == Kind.WAKE:
+        return _decode_wake(record, head, call, result)
+    if kind == Kind.HINT:
+        return _decode_hint(record, head, call)
     raise EventDecodeError(f"unknown kind {kind}", len(record))
 
 
@@ -193,6 +245,21 @@ def _decode_cuda(
         raise EventDecodeError(f"unknown CUDA call {call}", len(record))
     handle, size = CUDA.unpack_from(record, HEAD.size)
     return CudaEvent(*head, _CALLS[call], is_return, bool(flags & Flag.ASYNC), handle, size, result)
+
+
+def _decode_wake(record: bytes, head: tuple[int, int, int], call: int, result: int) -> WakeEvent:
+    wake = _WAKES[call] if call < len(_WAKES) else None
+    if wake is None:
+        raise EventDecodeError(f"unknown wake {call}", len(record))
+    descriptor, size = WAKE.unpack_from(record, HEAD.size)
+    return WakeEvent(*head, wake, descriptor, size, result)
+
+
+def _decode_hint(record: bytes, head: tuple[int, int, int], call: int) -> HintEvent:
+    if call not in (Hint.RESERVE, Hint.CANCEL):
+        raise EventDecodeError(f"unknown hint {call}", len(record))
+    in_us, _ = HINT.unpack_from(record, HEAD.size)
+    return HintEvent(*head, Hint(call), in_us)
 
 
 def _decode_process(record: bytes, head: tuple[int, int, int], kind: int, status: int) -> Event:

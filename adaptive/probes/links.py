@@ -20,6 +20,7 @@ BPF_TRACE_UPROBE_SESSION = 57
 _BPF_PERF_EVENT = 41
 _MULTI_RETURN = 1
 _PERF_FLAG_FD_CLOEXEC = 8
+_PERF_TYPE_TRACEPOINT = 2
 _UPROBE_TYPE = Path("/sys/bus/event_source/devices/uprobe/type")
 _UPROBE_RETURN_BIT = Path("/sys/bus/event_source/devices/uprobe/format/retprobe")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -107,6 +108,19 @@ def attach_each(program: int, path: str, places: Mapping[int, int], *, is_return
     return descriptors
 
 
+def attach_tracepoint(program: int, number: int) -> list[int]:
+    """Attach to the tracepoint of that number; returns 2 descriptors. Raises OSError."""
+    attributes = _PerfEventAttr(type=_PERF_TYPE_TRACEPOINT, size=ctypes.sizeof(_PerfEventAttr))
+    attributes.config, attributes.sample_period = number, 1
+    descriptors = [_open_event(attributes)]
+    try:
+        descriptors.append(_link(_PerfLinkAttr(program, descriptors[0], _BPF_PERF_EVENT, 0, 0)))
+    except OSError:
+        close_all(descriptors)
+        raise
+    return descriptors
+
+
 def close_all(descriptors: Iterable[int]) -> None:
     """Detach, links before the events they are on."""
     for descriptor in reversed(list(descriptors)):
@@ -128,12 +142,17 @@ def _link(attributes: ctypes.Structure) -> int:
 
 
 def _uprobe_event(path: bytes, offset: int, *, is_return: bool) -> int:
-    """Open a uprobe on all processes (pid -1, on processor 0 by convention), as its perf PMU describes itself."""
+    """Open a uprobe as its perf PMU describes itself."""
     name = ctypes.create_string_buffer(path)
     bit = int(_UPROBE_RETURN_BIT.read_text().removeprefix("config:"))
     attributes = _PerfEventAttr(type=int(_UPROBE_TYPE.read_text()), size=ctypes.sizeof(_PerfEventAttr))
     attributes.config = (1 << bit) if is_return else 0
     attributes.path, attributes.offset = ctypes.addressof(name), offset
+    return _open_event(attributes)
+
+
+def _open_event(attributes: _PerfEventAttr) -> int:
+    """Open an event of all processes (pid -1); on processor 0 by convention, BPF programs run on every one."""
     _, number = _SYSCALLS[platform.machine()]
     return _checked(_libc.syscall(number, ctypes.byref(attributes), -1, 0, -1, _PERF_FLAG_FD_CLOEXEC))
 

@@ -3,12 +3,22 @@
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpsched.adaptive.errors import ProcessGoneError
 from gpsched.adaptive.probes.attacher import Attacher, Attachment
 from gpsched.adaptive.probes.errors import EventDecodeError
-from gpsched.adaptive.probes.events import Call, Event, Lost, ManagedFlag, ProcessClass, RmAlloc, decode
+from gpsched.adaptive.probes.events import (
+    Call,
+    Event,
+    Lost,
+    ManagedFlag,
+    ProcessClass,
+    ProcExit,
+    ProcFork,
+    RmAlloc,
+    decode,
+)
 from gpsched.adaptive.probes.program import MAX_PROCESSES, RING_PAGES, Program
 
 
@@ -17,6 +27,14 @@ log = logging.getLogger(__name__)
 Handler = Callable[[Event], None]
 _CLASSES = {"lc": ProcessClass.LC, "be": ProcessClass.BE}
 _NOT_FOUND = KeyError
+
+
+class WakeCounts(NamedTuple):
+    """``throttled``: not sent because there were too many at a time; ``unrelated``: of threads without CUDA calls."""
+
+    sent: int
+    throttled: int
+    unrelated: int
 
 
 class Probes:
@@ -31,11 +49,12 @@ class Probes:
         self._attacher: Attacher | None = None
         self._handler: Handler | None = None
         self._undecoded = 0
+        self._critical: set[int] = set()  # latency-critical processes: as long as there are any, wakes are hooked
 
     def load(self, handler: Handler) -> None:
         """Load the programs (about 1 s); ``handler`` gets every event. Raises UnsupportedHostError."""
         self._program = Program(self._ring_pages, self._max_processes)
-        self._attacher = Attacher(self._program.attach)
+        self._attacher = Attacher(self._program.attach, self._program.attach_hint)
         self._handler = handler
 
     def close(self) -> None:
@@ -50,15 +69,22 @@ class Probes:
     # ---- which processes
 
     def manage(self, pid: int, class_: str) -> None:
-        """Follow a process, and its children from now on, as "lc" or "be". Raises ProcessGoneError."""
+        """Follow a process, and its children from now on, as "lc" or "be". Raises ProcessGoneError.
+
+        A change of class keeps its counts, and whether its events are sent to the actuator.
+        """
         key = self._key(pid)
         self._set(key, _CLASSES[class_])
         self._remove("ignored", key)
         if not _is_alive(pid):  # its exit came before our entry, so that nothing would ever remove it
             self._remove("managed", key)
             self._remove("counters", key)
+            self._follow_wakes(pid, critical=False)
             raise ProcessGoneError(pid)
+        self._follow_wakes(pid, critical=class_ == "lc")
         self._running_attacher().process(pid)
+        if class_ == "lc":
+            self._running_attacher().hints(pid)
 
     def forget(self, pid: int) -> None:
         """Leave a process alone until it runs another program; unknown pids are no error.
@@ -71,6 +97,7 @@ class Probes:
             ignored[key] = ignored.Leaf(1)
         self._remove("managed", key)
         self._remove("counters", key)
+        self._follow_wakes(pid, critical=False)
 
     def managed(self) -> dict[int, ProcessClass]:
         """Return the processes that the kernel follows, children and pending ones included."""
@@ -83,6 +110,14 @@ class Probes:
         except _NOT_FOUND:
             return {}
         return {call.name.lower(): calls[call] for call in Call if call is not Call.NONE}
+
+    def wakes(self, pid: int) -> WakeCounts:
+        """Return how many wakes of a latency-critical process were sent, and how many were not; zeros for others."""
+        try:
+            counts = self._map("counters")[self._key(pid)]
+        except _NOT_FOUND:
+            return WakeCounts(0, 0, 0)
+        return WakeCounts(counts.wakes, counts.throttled, counts.unrelated)
 
     def send_fast(self, pid: int, enabled: bool) -> None:
         """Whether the events of a managed process go to ``fast_ring`` too; unknown pids are no error."""
@@ -124,10 +159,42 @@ class Probes:
             return
         if isinstance(event, RmAlloc) and event.pid != 0 and _is_client(event):
             self._running_attacher().process(event.pid)  # it talks to the driver, so its libcuda is mapped by now
+        if self._critical:
+            self._follow_family(event)
         assert self._handler
         self._handler(event)
 
+    # ---- wakes
+
+    def _follow_family(self, event: Event) -> None:
+        """Children are latency-critical before this process knows; their ends are known as events."""
+        if isinstance(event, ProcFork) and event.parent in self._critical:
+            self._critical.add(event.pid)
+        elif isinstance(event, ProcExit):
+            self._follow_wakes(event.pid, critical=False)
+
+    def _follow_wakes(self, pid: int, *, critical: bool) -> None:
+        """Hook for the first, unhook after the last; lost events are made good by a look at the kernel's table."""
+        if critical:
+            self._critical.add(pid)
+        elif pid in self._critical:
+            self._critical.remove(pid)
+            if not self._critical:
+                self._critical = {pid for pid, class_ in self.managed().items() if class_ is ProcessClass.LC}
+        self._loaded().wakes.want(bool(self._critical))
+
     # ---- the libraries
+
+    def attach_host_libraries(self) -> None:
+        """Probe the host's libcuda, and our hint library, before any process uses them; in the background.
+
+        So that the first launches of programs that start later are not missed. Nothing where there is no driver.
+        """
+        self._running_attacher().host()
+
+    def attach_hints(self, pid: int) -> None:
+        """Look again for the hint function in what a process has mapped, for example after it loaded a library."""
+        self._running_attacher().hints(pid)
 
     def attach_file(self, path: str | Path) -> None:
         """Probe a libcuda file before any process uses it; happens in the background."""
@@ -142,8 +209,8 @@ class Probes:
         return [attachment.error or attachment.path for attachment in self.attachments()]
 
     def wait_attached(self, timeout_s: float) -> bool:
-        """Wait until all libraries asked for are probed; returns False on timeout."""
-        return self._running_attacher().wait(timeout_s)
+        """Wait until all libraries asked for are probed and wakes, if wanted, hooked; returns False on timeout."""
+        return self._loaded().wakes.wait(timeout_s) and self._running_attacher().wait(timeout_s)
 
     # ---- what got lost
 
@@ -179,11 +246,11 @@ class Probes:
         return self._map("managed").Key(pid)
 
     def _set(self, key: Any, class_: ProcessClass) -> None:
-        """Counters first: a program that finds the process managed finds them too. A change of class keeps them."""
+        """Counters first: a program that finds the process managed finds them too. A change of class keeps all else."""
         counters, managed = self._map("counters"), self._map("managed")
         if key not in counters:
             counters[key] = counters.Leaf()
-        managed[key] = managed.Leaf(int(class_), 0)
+        managed[key] = managed.Leaf(int(class_), managed[key].flags if key in managed else 0)
 
     def _remove(self, name: str, key: Any) -> None:
         try:

@@ -16,13 +16,15 @@ from gpsched.adaptive.probes import kernel, links
 from gpsched.adaptive.probes.errors import BccMissingError, BpfRefusedError, NotPrivilegedError
 from gpsched.adaptive.probes.events import EVENT_SIZE
 from gpsched.adaptive.probes.headers import kernel_source
+from gpsched.adaptive.probes.wakes import HOOKS, WakeHooks
 
 
-SOURCES = ("events.h", "maps.h", "cuda.bpf.c", "rm.bpf.c", "process.bpf.c")
+SOURCES = ("events.h", "maps.h", "wake.bpf.c", "cuda.bpf.c", "rm.bpf.c", "process.bpf.c")
 RING_PAGES = 256  # 1 MiB: 14,500 events, 0.1 s of the busiest process measured
 FAST_PAGES = 16  # 64 KiB: 900 events, 90 ms of a storm of 10,000 triggers a second
 MAX_PROCESSES = 4096
 _KPROBE = 2  # BPF_PROG_TYPE_KPROBE, which uprobes share
+_TRACEPOINT = 5  # BPF_PROG_TYPE_TRACEPOINT
 _BATCH = 4096  # events taken before others on the loop have their turn
 
 Attach = Callable[..., list[int]]
@@ -40,7 +42,7 @@ def import_bcc() -> Any:
 
 
 class Program:
-    """The loaded module: its maps, its ring buffer, and its two programs for uprobes. ``close`` unloads it."""
+    """The loaded module: its maps, its ring buffer, its programs for uprobes, its hooks for ``wakes``."""
 
     def __init__(self, ring_pages: int = RING_PAGES, max_processes: int = MAX_PROCESSES) -> None:
         """Compile and load; takes about 1 s. Raises UnsupportedHostError."""
@@ -54,6 +56,8 @@ class Program:
         self._bpf = _compile(bcc, settings)
         try:
             self._uprobes = self._load_uprobes()
+            self._hint = self._load_hint()
+            self.wakes = WakeHooks({name: self._load(name.encode(), -1, _TRACEPOINT) for name in HOOKS})
             self._records: list[bytes] = []
             self._bpf[b"events"].open_ring_buffer(self._take)
         except BaseException:
@@ -72,6 +76,12 @@ class Program:
         programs = [self._load(name, -1) if None in multi else self._bpf.funcs[name].fd for name, _ in ways]
         return [(fd, partial(attach, is_return=is_return)) for fd, (_, is_return) in zip(programs, ways, strict=True)]
 
+    def _load_hint(self) -> tuple[int, Attach]:
+        multi = self._load_multi(b"hint_enter", links.BPF_TRACE_UPROBE_MULTI)
+        if multi is not None:
+            return multi, partial(links.attach_multi, is_return=False)
+        return self._load(b"hint_enter", -1), partial(links.attach_each, is_return=False)
+
     def _load_multi(self, name: bytes, attach_type: int) -> int | None:
         """A kernel may accept an attach type that it does not know and refuse only the link, hence the trial."""
         try:
@@ -80,12 +90,12 @@ class Program:
             return None
         return program if links.supports_multi(program, attach_type) else None
 
-    def _load(self, name: bytes, attach_type: int) -> int:
+    def _load(self, name: bytes, attach_type: int, type_: int = _KPROBE) -> int:
         earlier = self._bpf.funcs.pop(name, None)
         if earlier:
             os.close(earlier.fd)
         with _diagnosis():
-            return int(self._bpf.load_func(name, _KPROBE, None, attach_type).fd)
+            return int(self._bpf.load_func(name, type_, None, attach_type).fd)
 
     def attach(self, path: str, places: dict[int, int]) -> list[int]:
         """Probe ``places`` (offset -> cookie) of a file; returns what to close. Raises OSError."""
@@ -97,6 +107,11 @@ class Program:
             links.close_all(descriptors)
             raise
         return descriptors
+
+    def attach_hint(self, path: str, offset: int) -> list[int]:
+        """Probe the function of explicit hints at a file offset; returns what to close. Raises OSError."""
+        program, attach = self._hint
+        return attach(program, path, {offset: 0})
 
     def map(self, name: str) -> Any:
         """Return a bcc table of bpf/maps.h."""
@@ -120,6 +135,7 @@ class Program:
 
     def close(self) -> None:
         """Unload programs and maps. Idempotent."""
+        self.wakes.close()
         self._bpf.cleanup()
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpsched.adaptive.errors import GpschedError
+from gpsched.adaptive.hints.observations import WakeKind
 from gpsched.adaptive.probes import entry_points, events
 from gpsched.adaptive.probes.errors import EventDecodeError
 
@@ -17,6 +18,8 @@ HEADER = Path(__file__).parents[2] / "bpf/events.h"
 HEAD = ("time_ns", "pid", "tid", "kind", "call", "result", "flags", "pad")
 CUDA = ("cuda.handle", "cuda.bytes")
 RM = ("rm.client", "rm.parent", "rm.object", "rm.code", "rm.value", "rm.fd", "rm.pad")
+WAKE = ("wake.handle", "wake.bytes")
+HINT = ("hint.in_us", "hint.pad")
 PROC = ("proc.parent", "proc.pad", "proc.comm")
 ENUMS = {
     "GS_CLASS_": events.ProcessClass,
@@ -24,6 +27,8 @@ ENUMS = {
     "GS_LOST_": events.Lost,
     "GS_FLAG_": events.Flag,
     "GS_MANAGED_": events.ManagedFlag,
+    "GS_WAKE_": events.Wake,
+    "GS_HINT_": events.Hint,
     "GS_": events.Kind,
 }
 
@@ -45,7 +50,7 @@ def offsets(layout: str) -> list[int]:
     position = 0
     for code in codes:
         repeat = int(code[:-1] or 1) if code[-1] not in "sx" else 1
-        width = int(code[:-1] or 1) if code[-1] in "sx" else {"Q": 8, "I": 4, "i": 4, "H": 2}[code[-1]]
+        width = int(code[:-1] or 1) if code[-1] in "sx" else {"Q": 8, "q": 8, "I": 4, "i": 4, "H": 2}[code[-1]]
         for _ in range(repeat):
             if code[-1] != "x":
                 fields.append(position)
@@ -60,6 +65,8 @@ def offsets(layout: str) -> list[int]:
         (CUDA, events.CUDA.format, events.HEAD.size),
         (RM, events.RM.format, events.HEAD.size),
         (PROC, events.PROC.format, events.HEAD.size),
+        (WAKE, events.WAKE.format, events.HEAD.size),
+        (HINT, events.HINT.format, events.HEAD.size),
     ],
 )
 def test_offsets(tmp_path: Path, names: tuple[str, ...], layout: str, base: int) -> None:
@@ -71,7 +78,11 @@ def test_sizes(tmp_path: Path) -> None:
     structs = ("gs_event", "gs_rm", "gs_counters", "gs_managed")
     expected = [events.EVENT_SIZE, events.RM.size, events.COUNTERS.size, 8]
     assert evaluate(tmp_path, [f"sizeof(struct {name})" for name in structs]) == expected
-    assert events.CUDA.size == events.PROC.size == events.RM.size
+    assert events.CUDA.size == events.WAKE.size == events.HINT.size == events.PROC.size == events.RM.size
+
+
+def test_wakes_have_the_learner_s_numbers() -> None:
+    assert all(WakeKind[wake.name] == wake for wake in events.Wake)
 
 
 def test_every_enumerator_has_its_python_value(tmp_path: Path) -> None:
@@ -86,9 +97,15 @@ def test_every_enumerator_has_its_python_value(tmp_path: Path) -> None:
 
 
 def test_constants(tmp_path: Path) -> None:
-    names = ["GS_ABI_VERSION", "GS_COMM_LEN", "GS_CALL_COUNT", "GS_LOST_COUNT", "GS_ARG_LAUNCH_CONFIG"]
-    mirror = [events.ABI_VERSION, events.COMM_LENGTH, len(events.Call), len(events.Lost), entry_points.LAUNCH_CONFIG]
-    assert evaluate(tmp_path, names) == mirror
+    constants = {
+        "GS_ABI_VERSION": events.ABI_VERSION,
+        "(long)GS_UNKNOWN": events.UNKNOWN,
+        "GS_COMM_LEN": events.COMM_LENGTH,
+        "GS_CALL_COUNT": len(events.Call),
+        "GS_LOST_COUNT": len(events.Lost),
+        "GS_ARG_LAUNCH_CONFIG": entry_points.LAUNCH_CONFIG,
+    }
+    assert evaluate(tmp_path, list(constants)) == list(constants.values())
 
 
 def test_cookies(tmp_path: Path) -> None:
@@ -136,6 +153,28 @@ def test_cuda_events_keep_every_field(
     assert events.decode(record) == events.CudaEvent(time_ns, pid, pid, call, kind == 2, is_async, handle, size, result)
 
 
+@given(U64, U32, st.sampled_from(list(events.Wake)), st.integers(-1, 2**31 - 1), U64, S32)
+def test_wakes_keep_every_field(
+    time_ns: int, tid: int, wake: events.Wake, descriptor: int, size: int, result: int
+) -> None:
+    record = events.HEAD.pack(time_ns, 1, tid, events.Kind.WAKE, wake, result, 0, 0)
+    event = events.decode(record + events.WAKE.pack(descriptor, size))
+    assert event == events.WakeEvent(time_ns, 1, tid, wake, descriptor, size, result)
+
+
+@given(U32, st.sampled_from(list(events.Hint)), U64)
+def test_hints_keep_every_field(tid: int, hint: events.Hint, in_us: int) -> None:
+    record = events.HEAD.pack(7, 1, tid, events.Kind.HINT, hint, 0, 0, 0) + events.HINT.pack(in_us, 0)
+    assert events.decode(record) == events.HintEvent(7, 1, tid, hint, in_us)
+
+
+@pytest.mark.parametrize(("kind", "what"), [(events.Kind.WAKE, "wake"), (events.Kind.HINT, "hint")])
+@pytest.mark.parametrize("number", [0, 9, 65535])
+def test_unknown_wakes_and_hints_are_refused(kind: events.Kind, what: str, number: int) -> None:
+    with pytest.raises(EventDecodeError, match=f"unknown {what} {number}"):
+        events.decode(events.HEAD.pack(1, 2, 3, kind, number, 0, 0, 0) + bytes(32))
+
+
 @given(U32, st.binary(max_size=16))
 def test_a_name_ends_at_its_first_zero(parent: int, comm: bytes) -> None:
     record = events.HEAD.pack(1, 2, 3, events.Kind.PROC_FORK, 0, 0, 0, 0) + events.PROC.pack(parent, 0, comm)
@@ -144,13 +183,13 @@ def test_a_name_ends_at_its_first_zero(parent: int, comm: bytes) -> None:
     assert (event.parent, event.comm) == (parent, comm.split(b"\0")[0].decode(errors="replace"))
 
 
-@pytest.mark.parametrize("kind", [0, 10, 65535])
+@pytest.mark.parametrize("kind", [0, 12, 65535])
 def test_unknown_kind_is_refused(kind: int) -> None:
     with pytest.raises(EventDecodeError, match=f"unknown kind {kind}"):
         events.decode(events.HEAD.pack(1, 2, 3, kind, 0, 0, 0, 0) + bytes(32))
 
 
-@pytest.mark.parametrize("call", [0, 13])
+@pytest.mark.parametrize("call", [0, 14])
 def test_unknown_call_is_refused(call: int) -> None:
     with pytest.raises(EventDecodeError, match="unknown CUDA call"):
         events.decode(events.HEAD.pack(1, 2, 3, events.Kind.CUDA_ENTER, call, 0, 0, 0) + bytes(32))

@@ -13,7 +13,7 @@ import pytest
 
 from gpsched.adaptive.errors import UnsupportedHostError
 from gpsched.adaptive.probes.errors import BpfRefusedError
-from gpsched.adaptive.probes.events import Event
+from gpsched.adaptive.probes.events import Event, WakeEvent
 from gpsched.adaptive.probes.probes import Probes
 
 
@@ -78,10 +78,14 @@ class Recorder:
         self.probes.load(self.events.append)
 
     def of(self, pid: int, *types: type) -> list[Event]:
-        """Everything that is there of one process, and of the types if any are given."""
+        """Everything that is there of one process, of the types if any are given, else all but wakes.
+
+        For victims read their commands from a pipe.
+        """
         while self.probes.poll(20):
             pass
-        return [event for event in self.events if event.pid == pid and (not types or isinstance(event, types))]
+        found = (event for event in self.events if event.pid == pid)
+        return [event for event in found if (isinstance(event, types) if types else not isinstance(event, WakeEvent))]
 
     def wait(self, condition: Callable[[], object], timeout_s: float = 10.0) -> None:
         deadline = time.monotonic() + timeout_s

@@ -51,6 +51,8 @@ TABLE: tuple[tuple[str, Call, bool, str, tuple[str, ...]], ...] = (
     ("cuCtxSynchronize", Call.CTX_SYNC, False, "", ("", "_v2")),
     ("cuStreamQuery", Call.STREAM_QUERY, False, "s", ("", "_ptsz")),
     ("cuEventQuery", Call.EVENT_QUERY, False, "e", ("",)),
+    ("cuEventRecord", Call.EVENT_RECORD, True, "es", ("", "_ptsz")),
+    ("cuEventRecordWithFlags", Call.EVENT_RECORD, True, "es.", ("", "_ptsz")),
 )
 SYMBOLS = {
     base + suffix: (call, is_async, arguments)

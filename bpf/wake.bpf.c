@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
+ *
+ * What may announce a burst: returns of system calls with which threads of latency-critical
+ * processes read or wait. And the hint that a program gives itself: a uprobe on the empty function
+ * of adaptive/hints/include/gpsched_hint.h.
+ *
+ * Why a tracepoint for each system call and not raw_syscalls: the latter runs for every system
+ * call of the machine, and measured dearer even for those that are wanted. Attached only while
+ * a latency-critical process is managed. The arguments come from the saved registers, so that
+ * no entry is hooked and nothing is kept between entry and return.
+ *
+ * What a descriptor is, is read from the kernel's own file at each event: a cache would have to
+ * follow close, dup, accept and descriptor passing.
+ */
+
+#define WINDOW_NS 100000000ull
+#define WAKES_OF_SOURCE 200  /* in a window: a thread and kind; 2,000/s */
+#define WAKES_OF_PROCESS 500 /* 5,000/s, so that a storm leaves the ring and the daemon to others */
+#define UNRELATED_WAKES 16   /* futex wakes of a thread without a CUDA call in between */
+
+#define FILE_TYPE 0170000
+#define FILE_SOCKET 0140000
+#define FILE_REGULAR 0100000
+#define FILE_FIFO 0010000
+
+#define FUTEX_COMMAND 0x7f
+#define FUTEX_WAIT_COMMAND 0
+#define FUTEX_WAIT_BITSET_COMMAND 9
+#define URING_GETEVENTS 1
+#define ETIMEDOUT_ERROR -110
+
+/* The first eight letters of a name, as a little-endian number. */
+#define LETTER(c, n) ((u64)(c) << 8 * (n))
+#define NAME(a, b, c, d, e, f, g, h)                                                                                   \
+	(LETTER(a, 0) | LETTER(b, 1) | LETTER(c, 2) | LETTER(d, 3) | LETTER(e, 4) | LETTER(f, 5) | LETTER(g, 6) |      \
+	 LETTER(h, 7))
+
+/* All tracepoints syscalls/sys_exit_* have this layout. */
+struct syscall_exit {
+	u64 common;
+	s64 number;
+	s64 result;
+};
+
+/* One thread and kind of wake. */
+struct source {
+	u64 window;
+	u32 used;
+	u32 unrelated; /* wakes since the thread's last CUDA call */
+};
+
+/* Keyed by tid << 32 | enum gs_wake; LRU because the end of a thread is not followed. */
+BPF_TABLE("lru_hash", u64, struct source, sources, 8192);
+
+/* ---- arguments */
+
+#if defined(__TARGET_ARCH_arm64)
+#define ARGUMENT_OFFSET(number) ((number) ? 8 * (number) : offsetof(struct pt_regs, orig_x0))
+#else
+#define ARGUMENT_OFFSET(number)                                                                                        \
+	((number) == 0	 ? offsetof(struct pt_regs, di)                                                                \
+	 : (number) == 1 ? offsetof(struct pt_regs, si)                                                                \
+	 : (number) == 2 ? offsetof(struct pt_regs, dx)                                                                \
+			 : offsetof(struct pt_regs, r10))
+#endif
+
+static __always_inline u64 word_at(u64 address)
+{
+	u64 word = 0;
+
+	bpf_probe_read_kernel(&word, sizeof(word), (void *)address);
+	return word;
+}
+
+/* Number 0 to 3 of the system call that is returning. */
+static __always_inline u64 syscall_argument(u32 number)
+{
+	u64 registers = bpf_task_pt_regs(bpf_get_current_task_btf());
+
+	return word_at(registers + ARGUMENT_OFFSET(number));
+}
+
+/* ---- descriptors */
+
+static __always_inline u64 file_of(u32 descriptor)
+{
+	u64 files = word_at(bpf_get_current_task() + GS_TASK_FILES);
+	u64 table = word_at(files + GS_FILES_FDT);
+	u32 size = 0;
+
+	bpf_probe_read_kernel(&size, sizeof(size), (void *)(table + GS_FDTABLE_MAX_FDS));
+	if (descriptor >= size)
+		return 0;
+	return word_at(word_at(table + GS_FDTABLE_FD) + 8ull * descriptor);
+}
+
+/* Files without a place in a file system have the name of what they are. */
+static __always_inline u32 kind_by_name(u64 file)
+{
+	u64 dentry = word_at(file + GS_FILE_F_PATH + GS_PATH_DENTRY);
+
+	switch (word_at(word_at(dentry + GS_DENTRY_D_NAME + GS_QSTR_NAME))) {
+	case NAME('[', 'e', 'v', 'e', 'n', 't', 'f', 'd'):
+		return GS_WAKE_EVENTFD;
+	case NAME('[', 't', 'i', 'm', 'e', 'r', 'f', 'd'):
+		return GS_WAKE_TIMER;
+	default:
+		return 0;
+	}
+}
+
+/* What a read of the descriptor announces; 0 for files, terminals and what else never waits for others. */
+static __always_inline u32 kind_of(u32 descriptor)
+{
+	u64 file = file_of(descriptor);
+	u16 mode = 0;
+
+	if (!file)
+		return 0;
+	bpf_probe_read_kernel(&mode, sizeof(mode), (void *)(word_at(file + GS_FILE_F_INODE) + GS_INODE_I_MODE));
+	switch (mode & FILE_TYPE) {
+	case FILE_SOCKET:
+		return GS_WAKE_SOCKET_READ;
+	case FILE_FIFO:
+		return GS_WAKE_PIPE;
+	case 0: /* without a type of its own, before Linux 6.16 */
+	case FILE_REGULAR:
+		return kind_by_name(file);
+	default:
+		return 0;
+	}
+}
+
+/* ---- budgets */
+
+static __always_inline struct source *source_of(u32 kind)
+{
+	u64 key = bpf_get_current_pid_tgid() << 32 | kind;
+	struct source zero = {};
+
+	return sources.lookup_or_try_init(&key, &zero);
+}
+
+/* A CUDA call: the futex wakes of this thread matter. */
+static __always_inline void relate_thread(void)
+{
+	u64 key = bpf_get_current_pid_tgid() << 32 | GS_WAKE_FUTEX;
+	struct source *source = sources.lookup(&key);
+
+	if (source)
+		source->unrelated = 0;
+}
+
+static __always_inline bool is_unrelated(struct source *source)
+{
+	return ++source->unrelated > UNRELATED_WAKES;
+}
+
+/* Races of threads let a few more through at the change of a window. */
+static __always_inline bool is_within_budget(struct source *source, struct gs_counters *process)
+{
+	u64 window = bpf_ktime_get_ns() / WINDOW_NS;
+
+	if (source->window != window) {
+		source->window = window;
+		source->used = 0;
+	}
+	if (process->window != window) {
+		process->window = window;
+		process->used = 0;
+	}
+	if (source->used >= WAKES_OF_SOURCE || process->used >= WAKES_OF_PROCESS)
+		return false;
+	source->used++;
+	__sync_fetch_and_add(&process->used, 1);
+	return true;
+}
+
+static __always_inline bool may_send(u32 kind, bool by_futex)
+{
+	u32 pid = current_pid();
+	struct gs_counters *process = counters.lookup(&pid);
+	struct source *source = source_of(by_futex ? GS_WAKE_FUTEX : kind);
+
+	if (!process || !source)
+		return false;
+	if (by_futex && is_unrelated(source)) {
+		__sync_fetch_and_add(&process->unrelated, 1);
+		return false;
+	}
+	if (!is_within_budget(source, process)) {
+		__sync_fetch_and_add(&process->throttled, 1);
+		return false;
+	}
+	__sync_fetch_and_add(&process->wakes, 1);
+	return true;
+}
+
+static __always_inline void send_wake(struct gs_managed *process, u32 kind, u64 handle, u64 bytes, s32 result)
+{
+	struct gs_event *event = reserve_event(GS_WAKE);
+
+	if (!event)
+		return;
+	event->call = kind;
+	event->result = result;
+	event->wake.handle = handle;
+	event->wake.bytes = bytes;
+	submit_event(event, process);
+}
+
+static __always_inline void wake(struct gs_managed *process, u32 kind, u64 handle, u64 bytes, s32 result)
+{
+	if (may_send(kind, false))
+		send_wake(process, kind, handle, bytes, result);
+}
+
+/* ---- system calls; descriptors are ints, whatever the upper half of the register holds */
+
+int wake_read(struct syscall_exit *ctx)
+{
+	struct gs_managed *process = latency_critical(current_pid());
+	u32 descriptor, kind;
+
+	if (!process || ctx->result <= 0)
+		return 0;
+	descriptor = syscall_argument(0);
+	kind = kind_of(descriptor);
+	if (kind)
+		wake(process, kind, descriptor, ctx->result, ctx->result);
+	return 0;
+}
+
+int wake_receive(struct syscall_exit *ctx)
+{
+	struct gs_managed *process = latency_critical(current_pid());
+
+	if (process && ctx->result > 0)
+		wake(process, GS_WAKE_SOCKET_READ, (u32)syscall_argument(0), ctx->result, ctx->result);
+	return 0;
+}
+
+/* Several messages at once (recvmmsg): how many bytes is in the program's memory, the count is no size. */
+int wake_receive_many(struct syscall_exit *ctx)
+{
+	struct gs_managed *process = latency_critical(current_pid());
+
+	if (process && ctx->result > 0)
+		wake(process, GS_WAKE_SOCKET_READ, (u32)syscall_argument(0), 0, ctx->result);
+	return 0;
+}
+
+int wake_accept(struct syscall_exit *ctx)
+{
+	struct gs_managed *process = latency_critical(current_pid());
+
+	if (process && ctx->result >= 0)
+		wake(process, GS_WAKE_ACCEPT, (u32)syscall_argument(0), 0, ctx->result);
+	return 0;
+}
+
+/* The time limit is an int of milliseconds; 0 only looks. */
+int wake_epoll(struct syscall_exit *ctx)
+{
+	struct gs_managed *process = latency_critical(current_pid());
+
+	if (!process || ctx->result < 0)
+		return 0;
+	if (ctx->result > 0)
+		wake(process, GS_WAKE_EPOLL, (u32)syscall_argument(0), 0, ctx->result);
+	else if ((s32)syscall_argument(3) > 0)
+		wake(process, GS_WAKE_SLEEP, (u32)syscall_argument(0), 0, 0);
+	return 0;
+}
+
+/* Its time limit is a struct in the program's memory: an elapsed one is not told from a look. */
+int wake_epoll_pwait2(struct syscall_exit *ctx)
+{
+	struct gs_managed *process = latency_critical(current_pid());
+
+	if (process && ctx->result > 0)
+		wake(process, GS_WAKE_EPOLL, (u32)syscall_argument(0), 0, ctx->result);
+	return 0;
+}
+
+int wake_poll(struct syscall_exit *ctx)
+{
+	struct gs_managed *process = latency_critical(current_pid());
+
+	if (!process || ctx->result < 0)
+		return 0;
+	if (ctx->result > 0)
+		wake(process, GS_WAKE_EPOLL, GS_UNKNOWN, 0, ctx->result);
+	else if ((s32)syscall_argument(2) > 0)
+		wake(process, GS_WAKE_SLEEP, GS_UNKNOWN, 0, 0);
+	return 0;
+}
+
+/* ppoll, select, pselect6: what was left of their time limit is written over it, so an elapsed one tells nothing. */
+int wake_select(struct syscall_exit *ctx)
+{
+	struct gs_managed *process = latency_critical(current_pid());
+
+	if (process && ctx->result > 0)
+		wake(process, GS_WAKE_EPOLL, GS_UNKNOWN, 0, ctx->result);
+	return 0;
+}
+
+int wake_uring(struct syscall_exit *ctx)
+{
+	struct gs_managed *process = latency_critical(current_pid());
+
+	if (!process || ctx->result < 0 || !(u32)syscall_argument(2) || !(syscall_argument(3) & URING_GETEVENTS))
+		return 0;
+	wake(process, GS_WAKE_EPOLL, (u32)syscall_argument(0), 0, ctx->result);
+	return 0;
+}
+
+int wake_sleep(struct syscall_exit *ctx)
+{
+	struct gs_managed *process = latency_critical(current_pid());
+
+	if (process && ctx->result == 0)
+		wake(process, GS_WAKE_SLEEP, GS_UNKNOWN, 0, 0);
+	return 0;
+}
+
+/* A condition that reaches its time limit is how batching queues close a batch: as good as a sleep. */
+int wake_futex(struct syscall_exit *ctx)
+{
+	struct gs_managed *process = latency_critical(current_pid());
+	u32 kind = ctx->result == 0 ? GS_WAKE_FUTEX : GS_WAKE_SLEEP;
+	u32 command;
+
+	if (!process || (ctx->result != 0 && ctx->result != ETIMEDOUT_ERROR))
+		return 0;
+	command = syscall_argument(1) & FUTEX_COMMAND;
+	if (command != FUTEX_WAIT_COMMAND && command != FUTEX_WAIT_BITSET_COMMAND)
+		return 0;
+	if (may_send(kind, true))
+		send_wake(process, kind, GS_UNKNOWN, 0, ctx->result);
+	return 0;
+}
+
+/* gpsched_hint(what, us). Not bounded by the budget: what a program says itself is no noise. */
+int hint_enter(struct pt_regs *ctx)
+{
+	struct gs_managed *process;
+	u32 hint = PT_REGS_PARM1(ctx);
+	u64 in_us = PT_REGS_PARM2(ctx);
+	struct gs_event *event;
+
+	if (hint != GS_HINT_RESERVE && hint != GS_HINT_CANCEL)
+		return 0;
+	process = latency_critical(current_pid());
+	if (!process)
+		return 0;
+	event = reserve_event(GS_HINT);
+	if (!event)
+		return 0;
+	event->call = hint;
+	event->hint.in_us = in_us;
+	submit_event(event, process);
+	return 0;
+}
