@@ -1,12 +1,9 @@
-"""Turns the probes' events of one process into observations.
-
-CUDA calls come from ``adaptive/probes`` today. Wakes and explicit hints need records of their own; ``wake`` and
-``explicit`` here say what each must carry.
-"""
+"""Turns the probes' events of one process into observations."""
 
 from gpsched.adaptive.hints.observations import (
     UNKNOWN,
     Copy,
+    EventRecord,
     Explicit,
     Launch,
     Observation,
@@ -17,7 +14,7 @@ from gpsched.adaptive.hints.observations import (
     WakeKind,
     size_bucket,
 )
-from gpsched.adaptive.probes.events import Call, CudaEvent
+from gpsched.adaptive.probes.events import Call, CudaEvent, Event, Hint, HintEvent, WakeEvent
 
 
 _LAUNCHES = {Call.LAUNCH, Call.GRAPH_LAUNCH}
@@ -30,28 +27,39 @@ _SCOPES = {
     Call.EVENT_QUERY: SyncScope.EVENT,
 }
 _QUERIES = {Call.STREAM_QUERY, Call.EVENT_QUERY}
-# Device-to-device copies and those of unknown direction may return before they are done (cuda.h: memcpy, peer and
-# memset to the device are asynchronous with respect to the host).
+# Copies to the device and between devices may return before they are done, though not called asynchronous (CUDA
+# driver API, "API synchronization behavior"); those of unknown direction are taken to be of these.
 _SYNCHRONOUS = {Call.COPY_D2H}
+_KINDS = {kind.value: kind for kind in WakeKind}
+_SIZED = {WakeKind.SOCKET_READ, WakeKind.PIPE}
 
 
-class CudaAdapter:
-    """The CUDA calls of one process; remembers which handle each thread waits on, for returns carry none."""
+class EventAdapter:
+    """The events of one process; remembers which handle each thread waits on, for returns carry none."""
 
     THREADS = 1024
 
     def __init__(self) -> None:
         self._waits: dict[int, int] = {}
 
-    def convert(self, event: CudaEvent) -> list[Observation]:
-        """Return what the event means, in order; nothing for failed calls."""
-        time_us = event.time_ns / 1000.0
-        if event.is_return:
-            return self._returned(event, time_us)
-        if event.call in _LAUNCHES:
+    def convert(self, event: Event) -> list[Observation]:
+        """Return what the event means, in order; nothing for failed calls and for other kinds of events."""
+        if isinstance(event, CudaEvent):
+            return self._returned(event) if event.is_return else self._entered(event)
+        if isinstance(event, WakeEvent):
+            return _wake(event)
+        if isinstance(event, HintEvent):
+            return [Explicit(event.time_ns / 1000.0, event.tid, float(event.in_us), event.hint == Hint.CANCEL)]
+        return []
+
+    def _entered(self, event: CudaEvent) -> list[Observation]:
+        time_us, call = event.time_ns / 1000.0, event.call
+        if call in _LAUNCHES:
             return [Launch(time_us, event.tid, event.handle)]
-        if event.call in _COPIES:
+        if call in _COPIES:
             return self._copy(event, time_us)
+        if call == Call.EVENT_RECORD:
+            return [EventRecord(time_us, event.tid, event.handle, event.size)]
         self._wait(event.tid, event.handle)
         return [SyncEnter(time_us, event.tid)]
 
@@ -62,7 +70,8 @@ class CudaAdapter:
         self._wait(event.tid, 0)
         return [copy, SyncEnter(time_us, event.tid)]
 
-    def _returned(self, event: CudaEvent, time_us: float) -> list[Observation]:
+    def _returned(self, event: CudaEvent) -> list[Observation]:
+        time_us = event.time_ns / 1000.0
         handle = self._waits.pop(event.tid, event.handle)
         if event.result != 0:
             return []
@@ -81,12 +90,9 @@ class CudaAdapter:
         self._waits[tid] = handle
 
 
-def wake(time_ns: int, tid: int, kind: int, descriptor: int, size: int) -> Wake:
-    """Return the wake of a record: ``kind`` as of WakeKind; ``descriptor`` and ``size`` (bytes) negative if unknown."""
-    known = descriptor if descriptor >= 0 else UNKNOWN
-    return Wake(time_ns / 1000.0, tid, WakeKind(kind), known, size_bucket(size))
-
-
-def explicit(time_ns: int, tid: int, what: int, us: int) -> Explicit:
-    """Return the hint of a call of ``gpsched_hint(what, us)``."""
-    return Explicit(time_ns / 1000.0, tid, float(us), what == 2)
+def _wake(event: WakeEvent) -> list[Observation]:
+    """A wake; the sizes of what is always read whole (timers, counters) say nothing."""
+    kind = _KINDS[event.wake]
+    size = size_bucket(event.size) if kind in _SIZED else UNKNOWN
+    descriptor = event.descriptor if event.descriptor >= 0 else UNKNOWN
+    return [Wake(event.time_ns / 1000.0, event.tid, kind, descriptor, size)]

@@ -1,8 +1,10 @@
 """The probes' CUDA events as observations."""
 
-from gpsched.adaptive.hints.adapter import CudaAdapter, explicit, wake
+from gpsched.adaptive.hints.adapter import EventAdapter
 from gpsched.adaptive.hints.observations import (
+    UNKNOWN,
     Copy,
+    EventRecord,
     Explicit,
     Launch,
     Observation,
@@ -12,11 +14,12 @@ from gpsched.adaptive.hints.observations import (
     Wake,
     WakeKind,
 )
-from gpsched.adaptive.probes.events import Call, CudaEvent
+from gpsched.adaptive.probes.events import Call, CudaEvent, Event, Hint, HintEvent, ProcExit, WakeEvent
+from gpsched.adaptive.probes.events import Wake as WakeSource
 
 
-def convert(*events: CudaEvent) -> list[Observation]:
-    adapter = CudaAdapter()
+def convert(*events: Event) -> list[Observation]:
+    adapter = EventAdapter()
     return [observation for event in events for observation in adapter.convert(event)]
 
 
@@ -67,8 +70,28 @@ def test_threads_do_not_mix_their_handles() -> None:
     assert observed[2:] == [SyncReturn(12.0, 1, SyncScope.STREAM, 7), SyncReturn(13.0, 2, SyncScope.EVENT, 8)]
 
 
-def test_wakes_and_hints() -> None:
-    assert wake(5_000, 3, 1, 7, 200) == Wake(5.0, 3, WakeKind.SOCKET_READ, 7, 8)
-    assert wake(5_000, 3, 8, -1, -1) == Wake(5.0, 3, WakeKind.FUTEX)
-    assert explicit(5_000, 3, 1, 800) == Explicit(5.0, 3, 800.0, False)
-    assert explicit(5_000, 3, 2, 0).cancel
+def test_event_records_tell_event_and_stream() -> None:
+    assert convert(enter(10, Call.EVENT_RECORD, 55, 7)) == [EventRecord(10.0, 1, 55, 7)]
+
+
+def woken(kind: WakeSource, descriptor: int, size: int) -> WakeEvent:
+    return WakeEvent(5_000, 9, 3, kind, descriptor, size, size)
+
+
+def test_wakes_carry_descriptor_and_size_where_they_mean_something() -> None:
+    assert convert(woken(WakeSource.SOCKET_READ, 7, 200)) == [Wake(5.0, 3, WakeKind.SOCKET_READ, 7, 8)]
+    assert convert(woken(WakeSource.TIMER, 7, 8)) == [Wake(5.0, 3, WakeKind.TIMER, 7)]
+    assert convert(woken(WakeSource.FUTEX, UNKNOWN, 0)) == [Wake(5.0, 3, WakeKind.FUTEX)]
+
+
+def test_the_numbers_of_wakes_are_the_probes() -> None:
+    assert {kind.name: kind.value for kind in WakeSource}.items() <= {k.name: k.value for k in WakeKind}.items()
+
+
+def test_hints() -> None:
+    assert convert(HintEvent(5_000, 9, 3, Hint.RESERVE, 800)) == [Explicit(5.0, 3, 800.0, False)]
+    assert convert(HintEvent(5_000, 9, 3, Hint.CANCEL, 0)) == [Explicit(5.0, 3, 0.0, True)]
+
+
+def test_other_events_mean_nothing_here() -> None:
+    assert convert(ProcExit(5_000, 9, 9, 0)) == []
