@@ -11,7 +11,7 @@ from gpsched.adaptive.hints.bursts import Burst, BurstSegmenter
 from gpsched.adaptive.hints.candidates import CandidateTable
 from gpsched.adaptive.hints.clock import Clock
 from gpsched.adaptive.hints.costs import Costs
-from gpsched.adaptive.hints.leads import Bursts, Evaluation
+from gpsched.adaptive.hints.leads import Bursts, Evaluation, quantile
 from gpsched.adaptive.hints.model import Choice, State, Trigger
 from gpsched.adaptive.hints.observations import Matcher, WakeKind
 from gpsched.adaptive.hints.reservations import Reservations
@@ -95,8 +95,8 @@ class Chooser:
         """P50 and P99 of the bursts' lengths in µs."""
         if not self._lengths:
             return {}
-        p50, p99 = np.percentile(np.fromiter(self._lengths, float), (50, 99))
-        return {"p50": round(float(p50), 1), "p99": round(float(p99), 1)}
+        lengths = np.sort(np.fromiter(self._lengths, float))
+        return {f"p{percent}": round(quantile(lengths, percent), 1) for percent in (50, 99)}
 
     def decide(self) -> bool:
         """Choose; True when the choice changed."""

@@ -7,11 +7,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gpsched.adaptive.hints.costs import Costs
+from gpsched.adaptive.hints.costs import Costs, Floats
 
 
 NEVER = float("inf")  # no burst followed within the horizon
-Floats = npt.NDArray[np.float64]
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 
 

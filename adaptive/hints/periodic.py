@@ -18,6 +18,7 @@ class PeriodicPredictor:
     _TOLERANCE = 0.2  # of the period: how far a burst may be off and still be one of the rhythm
     _AGREE = 0.85  # share of the recent bursts that must be in the rhythm
     _PHASE_GAIN, _PERIOD_GAIN = 0.15, 0.01
+    _EVERY = 4  # bursts between looks for a rhythm
     _MISSES = 3  # predictions in a row that may fail until the rhythm is given up
 
     def __init__(self) -> None:
@@ -27,6 +28,7 @@ class PeriodicPredictor:
         self._intervals: deque[float] = deque(maxlen=self.WINDOW)
         self._agreed: deque[bool] = deque(maxlen=self.WINDOW)
         self._missed = 0
+        self._wait = 0
 
     def burst(self, time_us: float) -> None:
         """Take the first launch of a burst."""
@@ -55,8 +57,10 @@ class PeriodicPredictor:
         self._unlock()
 
     def _lock(self, time_us: float) -> None:
-        if len(self._intervals) < self.MINIMUM:
+        self._wait = max(self._wait - 1, 0)
+        if len(self._intervals) < self.MINIMUM or self._wait:
             return
+        self._wait = self._EVERY
         period = median(self._intervals)
         if not self.SHORTEST_US <= period <= self.LONGEST_US:
             return

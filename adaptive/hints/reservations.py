@@ -152,7 +152,7 @@ class Reservations:
             self._companion = None
         self._bursts += 1
         self._history.append((time_us, self._waste))
-        hidden = float(self.costs.hidden(margin)) if margin >= 0.0 else 0.0
+        hidden = self.costs.hidden_once(margin)
         waste = max(min(margin, gap_us) - self.costs.need_us, 0.0)
         self._hidden += hidden
         self._unhidden += self.costs.switch_us - hidden
