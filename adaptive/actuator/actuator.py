@@ -60,7 +60,7 @@ class Actuator:
             )
         self._slots = SlotTable(self._send_slot)
         if ring is not None:
-            self._slots.ring(ring)
+            self.add_ring(ring)
 
     def _map(self) -> None:
         size = ctypes.sizeof(abi.Shared)
@@ -84,6 +84,10 @@ class Actuator:
     def fileno(self) -> int:
         """Readable when the actuator has ended: call ``check`` then."""
         return self._socket.fileno()
+
+    def add_ring(self, ring: int) -> None:
+        """Hand over the BPF ring buffer of trigger events; once."""
+        self._slots.ring(ring)
 
     def publish(self, plan_set: PlanSet) -> None:
         """Replace what is in force, as a whole.
