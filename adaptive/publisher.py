@@ -121,7 +121,7 @@ class Publisher:
             start("404 Not Found", [("Content-Type", "text/plain")])
             return [b"see /metrics\n"]
         assert self._collector is not None
-        answer: Iterable[bytes] = make_wsgi_app(self._collector)(environment, start)  # type: ignore[arg-type]
+        answer: Iterable[bytes] = make_wsgi_app(self._collector)(environment, start)
         return answer
 
     def _close_server(self) -> None:

@@ -7,6 +7,7 @@ from gpsched.adaptive import paths
 
 
 Subparsers = Any  # argparse's own type is private
+_MIN_INTERVAL_US = 250_000.0
 
 
 def add_socket(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +36,26 @@ def add_class(parser: argparse.ArgumentParser) -> None:
         "--slo", metavar="DURATION", type=duration, help="latency objective of a latency-critical process, like 5ms"
     )
     parser.add_argument("--tenant", help="whom the process belongs to (default: its user)")
+
+
+def add_interval(parser: argparse.ArgumentParser, default_us: float) -> None:
+    """``--interval``: time between two looks, in µs once parsed."""
+    parser.add_argument(
+        "-i",
+        "--interval",
+        metavar="TIME",
+        type=interval,
+        default=default_us,
+        help=f"time between two looks, at least 250ms ({default_us / 1e6:g}s)",
+    )
+
+
+def interval(text: str) -> float:
+    """A duration in µs that is no burden for the daemon, for argparse."""
+    us = duration(text)
+    if us < _MIN_INTERVAL_US:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than 250ms")
+    return us
 
 
 def duration(text: str) -> float:

@@ -14,7 +14,24 @@ from typing import NoReturn
 from gpsched.adaptive.errors import GpschedError
 
 
-SUBCOMMANDS = ("run", "attach", "detach", "list", "daemon", "restore", "status", "verify", "config", "doctor", "demo")
+SUBCOMMANDS = (
+    "run",
+    "attach",
+    "detach",
+    "list",
+    "daemon",
+    "restore",
+    "status",
+    "verify",
+    "config",
+    "doctor",
+    "top",
+    "record",
+    "replay",
+    "dump",
+    "completion",
+    "demo",
+)
 
 _EPILOG = """examples:
   gpsched run --class lc --slo 5ms -- python serve.py     start a latency-critical service

@@ -1,0 +1,59 @@
+"""``gpsched replay``: look at a record with ``top``, or as a summary where there is no terminal."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from gpsched.cli.arguments import Subparsers
+
+
+if TYPE_CHECKING:
+    from gpsched.adaptive.record import Record
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser("replay", help="look at a record with top, or print its summary")
+    parser.add_argument("file", metavar="FILE", help="made by: gpsched record FILE")
+    parser.add_argument("--summary", action="store_true", help="print a summary (automatic without a terminal)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Replay; a record that was cut is shown as far as it goes."""
+    from pathlib import Path
+
+    from gpsched.adaptive.record import Record
+
+    record = Record(Path(args.file))
+    if args.summary or not sys.stdout.isatty():
+        print("\n".join(summary(record)))
+        return 0
+    from gpsched.cli.top.app import TopApp
+    from gpsched.cli.top.source import Replay
+
+    TopApp(Replay(record), readonly=True).run()
+    return 0
+
+
+def summary(record: "Record") -> list[str]:
+    """The span, and each process from its first to its last snapshot."""
+    from gpsched.adaptive.histogram import quantile
+    from gpsched.adaptive.units import format_duration
+
+    first, last = record.snapshots[0], record.snapshots[-1]
+    cut = "" if record.complete else ", cut: the end is missing"
+    seconds = last.time_s - first.time_s
+    lines = [f"{record.header.host}: {len(record.snapshots)} snapshots over {seconds:.1f} s{cut}"]
+    latest = {view.pid: view for snapshot in record.snapshots for view in snapshot.processes}
+    before: dict[int, int] = {}
+    for snapshot in record.snapshots:
+        for view in snapshot.processes:
+            before.setdefault(view.pid, sum(view.calls.values()))
+    for view in latest.values():
+        calls = sum(view.calls.values()) - before[view.pid]
+        line = f"{view.pid} {view.name} ({view.class_}): level {view.level}, {calls} CUDA calls"
+        if view.latency and (p99 := quantile(view.latency, 0.99)) is not None:
+            line += f", p99 {format_duration(p99)}"
+        lines.append(line)
+    return lines

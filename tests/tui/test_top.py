@@ -1,0 +1,438 @@
+"""``gpsched top`` driven by keys, on a terminal that exists in memory only."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from textual.app import App
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from gpsched.adaptive.errors import DaemonUnreachableError
+from gpsched.adaptive.model import Class, Snapshot
+from gpsched.adaptive.record import Record, Writer
+from gpsched.cli.top.app import TopApp
+from gpsched.cli.top.columns import COLUMNS, fitting
+from gpsched.cli.top.keys import KEYS
+from gpsched.cli.top.screens import Question, TextScreen
+from gpsched.cli.top.source import Replay
+from gpsched.cli.top.table import ProcessTable
+from tests.tui import scene
+
+
+class Fake:
+    """A source whose daemon can be taken away; ``changes`` is what it was asked to do."""
+
+    label = "live"
+
+    def __init__(self) -> None:
+        self.second = 0
+        self.lost = False
+        self.asked = threading.Event()
+        self.changes: list[tuple[str, int, str]] = []
+        self.snapshot: Callable[[int], Snapshot] = scene.snapshot
+
+    def read(self) -> Snapshot:
+        self.asked.set()
+        if self.lost:
+            raise DaemonUnreachableError("/run/s", "gone")
+        self.second += 1
+        return self.snapshot(self.second)
+
+    def step(self, by: int) -> None:
+        self.second += by
+
+    def attach(self, pid: int, class_: Class) -> None:
+        self.changes.append(("attach", pid, class_))
+
+    def detach(self, pid: int) -> None:
+        self.changes.append(("detach", pid, ""))
+
+
+class Screen:
+    """What is on the screen, and keys."""
+
+    def __init__(self, pilot: Pilot[None]) -> None:
+        self.pilot = pilot
+        app = pilot.app
+        assert isinstance(app, TopApp)
+        self.app: TopApp = app
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.settle()
+
+    async def look(self) -> None:
+        """Another snapshot, now."""
+        self.app._ask()
+        await self.settle()
+
+    async def settle(self) -> None:
+        await self.app.workers.wait_for_complete()
+        await self.pilot.pause()
+
+    def text(self, name: str) -> str:
+        return str(self.app.screen_stack[0].query_one(f"#{name}", Static).render())
+
+    @property
+    def table(self) -> ProcessTable:
+        return self.app.screen_stack[0].query_one(ProcessTable)
+
+    def column(self, title: str) -> list[str]:
+        return [str(cell).strip() for cell in self.table.get_column(title)]
+
+    def titles(self) -> list[str]:
+        return [str(column.key.value) for column in self.table.ordered_columns]
+
+    def overlay(self) -> str:
+        return str(self.app.screen.query_one("#text", Static).render())
+
+
+def drive(
+    script: Callable[[Screen], Awaitable[None]], app: TopApp | None = None, size: tuple[int, int] = (200, 40)
+) -> None:
+    """Run the script against the application; no timer of its own asks for snapshots."""
+
+    async def run() -> None:
+        driven = app or TopApp(Fake(), interval_s=3600)
+        async with driven.run_test(size=size) as pilot:
+            screen = Screen(pilot)
+            await screen.settle()
+            await script(screen)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_shows_every_process_with_its_numbers() -> None:
+    async def script(screen: Screen) -> None:
+        await screen.look()
+        assert screen.column("PID") == ["100", "200", "300", "400"]
+        assert screen.column("SLICE") == ["1 s", "1 µs", "1 s", "1 µs"]
+        assert screen.column("LNCH/S") == ["100", "2000", "0", "0"]
+        assert screen.column("RESV/S")[0] == "10"
+        assert screen.column("SHARE") == ["-", "62%", "-", "-"]
+        assert screen.column("TRIGGER")[0] == "read socket"
+        assert "2 lc, 2 be" in screen.text("heading")
+        assert "engine: train (200)" in screen.text("gpus")
+        assert "412/700 W" in screen.text("gpus")
+        assert "30.0/140 GiB" in screen.text("gpus")
+        assert "GPU 1  1 lc, 1 be" in screen.text("gpus")
+
+    drive(script)
+
+
+def test_the_margin_to_the_objective_has_a_colour() -> None:
+    async def script(screen: Screen) -> None:
+        cells = screen.table.get_column("P99")
+        assert [getattr(cell, "style", "") for cell in cells][::2] == ["green", "bold red"]
+
+    drive(script)
+
+
+def test_the_timeline_shows_reservations_and_bursts() -> None:
+    async def script(screen: Screen) -> None:
+        line = screen.text("timeline").splitlines()[0]
+        assert "▒" in line
+        assert line.index("▒") < line.index("█")
+
+    drive(script)
+
+
+def test_only_changed_cells_are_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def script(screen: Screen) -> None:
+        await screen.look()
+        touched: list[tuple[object, object]] = []
+        update = screen.table.update_cell
+
+        def count(row: object, column: object, value: object) -> None:
+            touched.append((row, column))
+            update(row, column, value)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(screen.table, "update_cell", count)
+        monkeypatch.setattr(screen.table, "add_row", None)  # a rebuild would fail
+        source = screen.app.source
+        assert isinstance(source, Fake)
+        source.snapshot = lambda second: scene.snapshot(
+            second,
+            processes=[
+                scene.process(100, "serve", "lc", launches=100 * second + 50 * (second > 3)),
+                *scene.snapshot(second).processes[1:],
+            ],
+        )
+        await screen.look()
+        touched.clear()
+        await screen.look()
+        assert touched == [("100", "LNCH/S")]
+
+    drive(script)
+
+
+def test_sort_invert_and_back() -> None:
+    async def script(screen: Screen) -> None:
+        await screen.look()
+        await screen.press("greater_than_sign")
+        assert "sorted by PID" in screen.text("status")
+        await screen.press("I")
+        assert screen.column("PID") == ["400", "300", "200", "100"]
+        for _ in range([column.title for column in COLUMNS].index("LNCH/S")):
+            await screen.press("greater_than_sign")
+        assert screen.column("PID")[:2] == ["200", "100"]
+        for _ in range([column.title for column in COLUMNS].index("LNCH/S") + 1):
+            await screen.press("less_than_sign")
+        assert screen.column("PID") == ["100", "200", "300", "400"]
+
+    drive(script)
+
+
+def test_filter_while_typing_and_clear() -> None:
+    async def script(screen: Screen) -> None:
+        await screen.press("slash", *"batch")
+        assert screen.column("PID") == ["200", "400"]
+        await screen.press("enter")
+        assert screen.column("PID") == ["200", "400"]
+        assert "filter: batch" in screen.text("status")
+        await screen.press("slash", *"xyz")
+        assert screen.column("PID") == []
+        await screen.press("escape")
+        assert screen.column("PID") == ["100", "200", "300", "400"]
+
+    drive(script)
+
+
+def test_tree() -> None:
+    async def script(screen: Screen) -> None:
+        await screen.press("t")
+        assert screen.column("PID") == [
+            "GPU 0", "batch", "200", "5c0000d8", "web", "100", "5c000074",
+            "GPU 1", "batch", "400", "5c0001a0", "web", "300", "5c00013c",
+        ] or screen.column("PID")[0:3] == ["GPU 0", "web", "100"]  # fmt: skip
+        assert len(screen.column("PID")) == 14
+        await screen.press("t")
+        assert len(screen.column("PID")) == 4
+
+    drive(script)
+
+
+def test_the_cursor_stays_on_its_process() -> None:
+    async def script(screen: Screen) -> None:
+        await screen.press("j", "down")
+        assert screen.table.pid == 300
+        await screen.press("greater_than_sign", "I")
+        assert screen.table.pid == 300
+        await screen.press("k", "end")
+        assert screen.table.pid == 100
+
+    drive(script)
+
+
+def test_detail_follows_the_process_and_says_when_it_is_gone() -> None:
+    async def script(screen: Screen) -> None:
+        await screen.look()
+        await screen.press("enter")
+        assert isinstance(screen.app.screen, TextScreen)
+        for expected in ("serve", "p99", "objective 5 ms", "read socket, lead 700 µs", "wanted 1 s, own 2.05 ms", "▁"):
+            assert expected in screen.overlay() or expected == "▁", expected
+        assert "100.0/s" in screen.overlay()
+        source = screen.app.source
+        assert isinstance(source, Fake)
+        source.snapshot = lambda second: scene.snapshot(second, processes=[])
+        await screen.look()
+        assert "not managed any more" in screen.overlay()
+        await screen.press("escape")
+        assert "no managed process" in screen.text("status")
+
+    drive(script)
+
+
+def test_help_has_every_key() -> None:
+    async def script(screen: Screen) -> None:
+        await screen.press("question_mark")
+        for key in KEYS:
+            assert key.help in screen.overlay()
+        await screen.press("escape")
+        assert not isinstance(screen.app.screen, TextScreen)
+
+    drive(script)
+
+
+def test_every_key_has_an_action() -> None:
+    for key in KEYS:
+        name = key.action.partition("(")[0]
+        assert hasattr(TopApp, f"action_{name}") or hasattr(App, f"action_{name}"), key
+
+
+def test_changes_need_a_yes() -> None:
+    async def script(screen: Screen) -> None:
+        source = screen.app.source
+        assert isinstance(source, Fake)
+        await screen.press("c")
+        assert isinstance(screen.app.screen, Question)
+        await screen.press("n")
+        assert source.changes == []
+        await screen.press("c", "y")
+        await screen.press("j", "d", "y")
+        await screen.press("a", *"77 be", "enter", "y")
+        assert source.changes == [("attach", 100, "be"), ("detach", 200, ""), ("attach", 77, "be")]
+        await screen.press("a", *"77", "enter")
+        assert "not a pid and a class" in screen.text("status")
+
+    drive(script)
+
+
+def test_readonly_refuses_every_change() -> None:
+    source = Fake()
+
+    async def script(screen: Screen) -> None:
+        for key in KEYS:
+            if key.changes:
+                await screen.press(key.keys)
+                assert not isinstance(screen.app.screen, Question)
+                assert screen.text("status") == "refused: read-only"
+        await screen.press("h")
+        assert screen.overlay().count("refused: --readonly") == sum(key.changes for key in KEYS)
+
+    drive(script, TopApp(source, interval_s=3600, readonly=True))
+    assert source.changes == []
+
+
+def test_a_refused_change_is_said() -> None:
+    class Refusing(Fake):
+        def detach(self, pid: int) -> None:
+            raise DaemonUnreachableError("/run/s", "not for you")
+
+    async def script(screen: Screen) -> None:
+        await screen.press("d", "y")
+        assert "not for you" in screen.text("status")
+
+    drive(script, TopApp(Refusing(), interval_s=3600))
+
+
+def test_a_daemon_that_goes_away_and_comes_back() -> None:
+    async def script(screen: Screen) -> None:
+        source = screen.app.source
+        assert isinstance(source, Fake)
+        source.lost = True
+        await screen.look()
+        assert "trying again" in screen.text("heading")
+        assert screen.column("PID") == ["100", "200", "300", "400"]  # what was known stays
+        source.lost = False
+        await screen.look()
+        assert "2 lc, 2 be" in screen.text("heading")
+        assert "back" in screen.text("status")
+
+    drive(script)
+
+
+def test_starting_without_a_daemon() -> None:
+    source = Fake()
+    source.lost = True
+
+    async def script(screen: Screen) -> None:
+        assert "trying again" in screen.text("heading")
+        await screen.press("enter", "c", "t", "slash", "x", "escape")
+        source.lost = False
+        await screen.look()
+        assert len(screen.column("PID")) == 14
+
+    drive(script, TopApp(source, interval_s=3600))
+
+
+def test_pause_stops_asking() -> None:
+    async def script(screen: Screen) -> None:
+        source = screen.app.source
+        assert isinstance(source, Fake)
+        await screen.press("space")
+        before = source.second
+        await screen.look()
+        assert source.second == before
+        assert "paused" in screen.text("heading")
+        await screen.press("space")
+        await screen.look()
+        assert source.second == before + 1
+
+    drive(script)
+
+
+def test_replay_steps_through_a_record(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "r.jsonl")
+    for second in range(5):
+        writer.put(scene.snapshot(second))
+    writer.close()
+
+    async def script(screen: Screen) -> None:
+        assert "replay 1/5" in screen.text("heading")
+        await screen.press("full_stop", "full_stop")
+        assert "replay 3/5" in screen.text("heading")
+        assert screen.column("LNCH/S")[0] == "100"
+        await screen.press("comma")
+        assert "replay 2/5" in screen.text("heading")
+        await screen.press(*["full_stop"] * 9)
+        assert "replay 5/5" in screen.text("heading")
+        await screen.press("d")
+        assert screen.text("status") == "refused: read-only"
+
+    drive(script, TopApp(Replay(Record(tmp_path / "r.jsonl")), interval_s=3600, readonly=True))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 10), (20, 6), (5, 2), (300, 80)])
+def test_any_size(size: tuple[int, int]) -> None:
+    async def script(screen: Screen) -> None:
+        await screen.look()
+        titles = screen.titles()
+        assert titles == [column.title for column in fitting(size[0])]
+        assert titles[0] == "PID"
+        assert screen.column("PID") == ["100", "200", "300", "400"]
+        await screen.press("h", "escape", "t", "enter", "escape")
+
+    drive(script, size=size)
+
+
+def test_what_80_columns_show() -> None:
+    assert [column.title for column in fitting(80)] == [
+        "PID", "CLASS", "LEVEL", "GPU", "SLICE", "SLO", "P99", "LNCH/S", "NAME",
+    ]  # fmt: skip
+
+
+def test_a_resize_changes_the_columns() -> None:
+    async def script(screen: Screen) -> None:
+        await screen.pilot.resize_terminal(30, 24)
+        await screen.settle()
+        assert screen.titles() == [column.title for column in fitting(30)]
+
+    drive(script)
+
+
+def test_names_with_markup_are_only_text() -> None:
+    source = Fake()
+    source.snapshot = lambda second: scene.snapshot(
+        second, processes=[scene.process(1, "[bold]x[/] [/nope]", "be", reason="[red]")]
+    )
+
+    async def script(screen: Screen) -> None:
+        assert screen.column("NAME") == ["[bold]x[/] [/nope]"]
+        await screen.press("enter")
+        assert "[red]" in screen.overlay()
+
+    drive(script, TopApp(source, interval_s=3600))
+
+
+def test_the_rate_of_looks_has_bounds() -> None:
+    async def script(screen: Screen) -> None:
+        await screen.press(*["plus"] * 8)
+        assert screen.app._interval_s == 0.25
+        await screen.press(*["minus"] * 12)
+        assert screen.app._interval_s == 10.0
+
+    drive(script)
+
+
+def test_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    async def script(screen: Screen) -> None:
+        assert screen.app.no_color
+        assert screen.column("PID") == ["100", "200", "300", "400"]
+
+    drive(script)
