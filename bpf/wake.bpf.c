@@ -342,24 +342,23 @@ int wake_futex(struct syscall_exit *ctx)
 	return 0;
 }
 
-/* gpsched_hint(what, us). Not bounded by the budget: what a program says itself is no noise. */
+/*
+ * gpsched_hint(what, us). Not bounded by the budget: what a program says itself is no noise. Not sent to the actuator:
+ * it would reserve now what is announced for later, or cancelled; the daemon tells it (encode_hint).
+ */
 int hint_enter(struct pt_regs *ctx)
 {
-	struct gs_managed *process;
 	u32 hint = PT_REGS_PARM1(ctx);
 	u64 in_us = PT_REGS_PARM2(ctx);
 	struct gs_event *event;
 
-	if (hint != GS_HINT_RESERVE && hint != GS_HINT_CANCEL)
-		return 0;
-	process = latency_critical(current_pid());
-	if (!process)
+	if ((hint != GS_HINT_RESERVE && hint != GS_HINT_CANCEL) || !latency_critical(current_pid()))
 		return 0;
 	event = reserve_event(GS_HINT);
 	if (!event)
 		return 0;
 	event->call = hint;
 	event->hint.in_us = in_us;
-	submit_event(event, process);
+	events.ringbuf_submit(event, 0);
 	return 0;
 }

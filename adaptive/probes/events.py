@@ -238,6 +238,11 @@ def decode(record: bytes) -> Event:
     raise EventDecodeError(f"unknown kind {kind}", len(record))
 
 
+def encode_hint(time_ns: int, pid: int) -> bytes:
+    """Return the record that announces a burst of ``pid`` at ``time_ns``, which may lie ahead: for the actuator."""
+    return HEAD.pack(time_ns, pid, pid, Kind.HINT, Hint.RESERVE, 0, 0, 0) + HINT.pack(0, 0)
+
+
 def _decode_cuda(
     record: bytes, head: tuple[int, int, int], is_return: bool, call: int, result: int, flags: int
 ) -> CudaEvent:

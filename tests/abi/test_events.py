@@ -168,6 +168,12 @@ def test_hints_keep_every_field(tid: int, hint: events.Hint, in_us: int) -> None
     assert events.decode(record) == events.HintEvent(7, 1, tid, hint, in_us)
 
 
+@given(U64, U32)
+def test_own_hints_are_events(time_ns: int, pid: int) -> None:
+    event = events.decode(events.encode_hint(time_ns, pid))
+    assert event == events.HintEvent(time_ns, pid, pid, events.Hint.RESERVE, 0)
+
+
 @pytest.mark.parametrize(("kind", "what"), [(events.Kind.WAKE, "wake"), (events.Kind.HINT, "hint")])
 @pytest.mark.parametrize("number", [0, 9, 65535])
 def test_unknown_wakes_and_hints_are_refused(kind: events.Kind, what: str, number: int) -> None:
