@@ -163,6 +163,28 @@ def batching_server(times: list[float], rng: random.Random, *, prepare: float = 
     return stream
 
 
+def concurrent_server(times: list[float], rng: random.Random, *, prepare: float = 1000.0) -> Stream:
+    """A thread for each connection reads, prepares and launches on a stream of its own, whatever the others do."""
+    stream, parts = Stream(), []
+    for i, arrived in enumerate(times):
+        tid = 80 + i % 8
+        read, lead = arrived + wake_noise(rng), spread(rng, prepare)
+        start, end = read + lead, read + lead + 318.0 * rng.uniform(0.97, 1.03)
+        stream.observations += [
+            Wake(read, tid, WakeKind.SOCKET_READ, tid - 70, size_bucket(9_000)),
+            Launch(start, tid, stream=tid),
+            SyncEnter(start + 5.0, tid),
+            SyncReturn(end, tid, SyncScope.STREAM, tid),
+        ]
+        parts.append(Truth(start, end, lead))
+    for part in sorted(parts, key=lambda part: part.launch_us):
+        if stream.bursts and part.launch_us <= stream.bursts[-1].end_us:
+            stream.bursts[-1].end_us = max(stream.bursts[-1].end_us, part.end_us)
+        else:
+            stream.bursts.append(part)
+    return stream
+
+
 def timer_loop(count: int, rng: random.Random, *, period: float = 33_333.0, prepare: float = 2500.0) -> Stream:
     """A camera: timer, preparation, launch."""
     stream = Stream()
