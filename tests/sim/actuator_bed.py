@@ -13,6 +13,7 @@ from pathlib import Path
 from gpsched.adaptive.actuator import Actuator, GpuPlan, Mechanism, Member, Plan, PlanSet, Role, Trigger
 from gpsched.adaptive.driver import DriverFiles, StockControl, scan_process
 from gpsched.adaptive.probes.events import CUDA, HEAD, Call, Kind
+from gpsched.adaptive.simgpu import SimulatedGpu
 
 
 OWN_US, LC_US, BE_US = 2048, 1_000_000, 1
@@ -34,7 +35,8 @@ class Program:
     """A sample program: started until it is ready, ended by SIGTERM."""
 
     def __init__(self, name, env, *options):
-        self._process = subprocess.Popen([PROGRAMS / name, *options], stdout=subprocess.PIPE, env={**os.environ, **env})
+        command = [PROGRAMS / name, "--iters-per-us", "1000", *options]  # known: no need to measure it
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **env})
         self.pid = self._process.pid
         assert select.select([self._process.stdout], [], [], 60)[0], f"{name} does not become ready"
         self.ready = json.loads(self._process.stdout.readline())
@@ -50,13 +52,23 @@ class Program:
         self._process.communicate()
 
 
+class Running:
+    """A program that somebody else started."""
+
+    def __init__(self, pid):
+        self.pid = pid
+
+
 class Bed:
     """One service, some jobs. Times given in µs of the GPU; ``us`` turns them into what plans count in."""
 
     def __init__(self, gpu, jobs=1, *, lc_env=None, options=()):
         self.gpu, self.stack = gpu, contextlib.ExitStack()
         self.service = self._run("gpsched-lc", lc_env or {}, *options)
-        self.jobs = [self._run("gpsched-be", {}, "--verify") for _ in range(jobs)]
+        self._take([self._run("gpsched-be", {}, "--verify") for _ in range(jobs)])
+
+    def _take(self, jobs):
+        self.jobs = jobs
         self.files = {program.pid: DriverFiles(program.pid) for program in (self.service, *self.jobs)}
         self.groups = {
             pid: next(group for group in scan_process(files) if group.engine == "compute")
@@ -141,3 +153,12 @@ class Bed:
                 taken.append(struct.unpack("=Qdd", client.recv(24, socket.MSG_WAITALL))[1])
                 time.sleep(self.us(3000) / 1e6)
         return sorted(taken)
+
+
+class Existing(Bed):
+    """The same programs as another process sees them: a daemon of their own. The environment names the GPU."""
+
+    def __init__(self, service, *jobs):
+        self.gpu = SimulatedGpu(scale=float(os.environ["GPSCHED_TIME_SCALE"]), directory=os.environ["GPSCHED_SIM_DIR"])
+        self.service = Running(service)
+        self._take([Running(job) for job in jobs])

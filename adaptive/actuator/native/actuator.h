@@ -127,6 +127,7 @@ void budget_spend(struct gpu *u, __u64 spent_ns);
 enum mode group_wanted(const struct actuator *a, const struct group *g);
 __u64 next_retry(const struct actuator *a, unsigned gpu);
 bool threads_at_least(struct actuator *a, unsigned count);
+bool is_finished(const struct actuator *a);
 bool serve(struct actuator *a); /* until all is undone: true, or not in time: false */
 void gpu_settle(struct actuator *a, unsigned gpu, __u64 now);
 

@@ -179,6 +179,8 @@ static __u64 next_deadline(const struct actuator *a)
 {
 	__u64 next = a->stopping ? a->stop_by : NEVER;
 
+	if (is_finished(a))
+		return 1; /* at once: the leader sleeps, and another thread did the last of it */
 	for_each_plan(a, p) if (p->used) next = earlier(next, burst_deadline(p));
 	for_each_gpu(a, u)
 	{

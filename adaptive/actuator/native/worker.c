@@ -286,7 +286,7 @@ static void serve_gpu(struct actuator *a, struct gpu *u)
 	u->busy = false;
 }
 
-static bool is_finished(const struct actuator *a)
+bool is_finished(const struct actuator *a)
 {
 	bool left = false;
 
