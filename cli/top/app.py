@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import DataTable, Input, Static
+from textual.widgets import Input, Static
 
 from gpsched.adaptive.errors import GpschedError
 from gpsched.adaptive.model import Class, ProcessView, Snapshot
@@ -17,7 +17,7 @@ from gpsched.cli.top.keys import KEYS, help_lines
 from gpsched.cli.top.rows import View, rows
 from gpsched.cli.top.screens import Ask, Question, TextScreen
 from gpsched.cli.top.source import Source
-from gpsched.cli.top.table import ProcessTable
+from gpsched.cli.top.table import ProcessTable, titles
 
 
 _INTERVALS_S = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -29,11 +29,13 @@ class TopApp(App[None]):
 
     TITLE = "gpsched top"
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = [Binding(key.keys, key.action, key.help, show=False) for key in KEYS]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(key.keys, key.action, key.help, show=False) for key in KEYS if key.action
+    ]
     CSS = """
     #heading { height: 1; background: $primary-background; }
     #heading.lost { background: $error; }
-    #gpus, #timeline { height: auto; max-height: 4; }
+    #titles { height: 1; text-style: bold; }
     #processes { height: 1fr; }
     #filter { display: none; height: 1; border: none; }
     #filter.open { display: block; }
@@ -61,6 +63,7 @@ class TopApp(App[None]):
         """From top to bottom."""
         yield Static(id="heading", markup=False)
         yield Static(id="gpus", markup=False)
+        yield Static(id="titles", markup=False)
         yield ProcessTable()
         yield Static(id="timeline", markup=False)
         yield Input(placeholder="filter", id="filter", value=self.look.text)
@@ -124,7 +127,8 @@ class TopApp(App[None]):
         self._update(base.query_one("#timeline", Static), "\n".join(time))
         table = base.query_one(ProcessTable)
         shown = rows(snapshot, self._history, self.look)
-        table.show(shown, self.size.width, self.look.sort, self.look.descending)
+        table.show(shown, self.size.width)
+        self._update(base.query_one("#titles", Static), titles(table.columns, self.look.sort, self.look.descending))
         empty = "no managed process; start one with: gpsched run --class lc|be -- COMMAND" if not shown else "h: help"
         self._update(base.query_one("#status", Static), self._said or (empty if not self.look.text else self._filter()))
 
@@ -144,9 +148,13 @@ class TopApp(App[None]):
     def _update(widget: Static, text: str) -> None:
         """Only what differs is drawn again."""
         if getattr(widget, "shown", None) != text:
+            height = len(text.splitlines())
+            other = len(getattr(widget, "shown", "").splitlines()) != height
             widget.shown = text  # type: ignore[attr-defined]
-            widget.update(text)
-            widget.display = bool(text)
+            widget.update(text, layout=other)
+            if other:
+                widget.styles.height = height
+                widget.display = height > 0
 
     def _say(self, text: str) -> None:
         """A message for the next seconds."""
@@ -164,19 +172,6 @@ class TopApp(App[None]):
     def action_help(self) -> None:
         """All keys."""
         self.push_screen(TextScreen(lambda: help_lines(readonly=self.readonly)))
-
-    def action_cursor(self, by: int) -> None:
-        """Move the cursor, as the arrows do."""
-        table = self.query_one(ProcessTable)
-        table.move_cursor(row=table.cursor_row + by)
-
-    def action_top(self) -> None:
-        """The table takes the key first; the same when it is not focused."""
-        self.query_one(ProcessTable).action_scroll_top()
-
-    def action_bottom(self) -> None:
-        """As above."""
-        self.query_one(ProcessTable).action_scroll_bottom()
 
     def action_sort(self, by: int) -> None:
         """Sort by the next column, or the one before; before the first is the order by GPU and class."""
@@ -245,14 +240,11 @@ class TopApp(App[None]):
         self.look = view
         self._draw()
 
-    def on_data_table_row_selected(self, _event: DataTable.RowSelected) -> None:
+    def on_process_table_chosen(self, _message: ProcessTable.Chosen) -> None:
         """Enter: all about the process."""
         pid = self.query_one(ProcessTable).pid
         if pid is not None:
             self.push_screen(TextScreen(lambda: self._detail(pid)))
-
-    def action_detail(self) -> None:
-        """Enter reaches the table first; this is for the help."""
 
     def _detail(self, pid: int) -> list[str]:
         view = self._process(pid)

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Key:
-    """``keys`` in textual's names, ``shown`` as people write them; ``changes``: refused under --readonly."""
+    """``keys`` in textual's names, ``shown`` as people write them.
+
+    An empty ``action`` is the table's own; what ``changes`` something is refused under --readonly.
+    """
 
     keys: str
     shown: str
@@ -17,17 +20,18 @@ class Key:
 KEYS: tuple[Key, ...] = (
     Key("q,f10", "q F10", "quit", "quit"),
     Key("h,question_mark,f1", "h ? F1", "help", "this help"),
-    Key("j", "j down", "cursor(1)", "next row"),
-    Key("k", "k up", "cursor(-1)", "row before"),
-    Key("home", "Home", "top", "first row"),
-    Key("end", "End", "bottom", "last row"),
+    Key("j", "j down", "", "next row"),
+    Key("k", "k up", "", "row before"),
+    Key("pagedown,pageup", "PgDn PgUp", "", "page down, page up"),
+    Key("home", "Home", "", "first row"),
+    Key("end", "End", "", "last row"),
     Key("greater_than_sign", ">", "sort(1)", "sort by the next column"),
     Key("less_than_sign", "<", "sort(-1)", "sort by the column before"),
     Key("I", "I", "invert", "invert the order"),
     Key("slash,f4", "/ F4", "filter", "filter; Enter keeps, Esc clears"),
     Key("escape", "Esc", "clear", "clear the filter"),
     Key("t,f5", "t F5", "tree", "tree of GPU, tenant, process, channel group"),
-    Key("enter", "Enter", "detail", "all about the process"),
+    Key("enter", "Enter", "", "all about the process"),
     Key("space,Z", "Space Z", "pause", "pause"),
     Key("full_stop", ".", "step(1)", "one look on (also in a record)"),
     Key("comma", ",", "step(-1)", "one look back (in a record)"),
