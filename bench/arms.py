@@ -1,80 +1,149 @@
-"""The settings under which a service and a job are compared. An arm is entered, measured and left again."""
+"""The settings under which a scenario is measured. They are data; ``entered`` puts one in force for a block."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
 
+import msgspec
+
+from gpsched.adaptive import config
 from gpsched.adaptive.client import Client
-from gpsched.bench.result import Block
-from gpsched.bench.workload import Job, Service
+from gpsched.adaptive.errors import ConfigError
+from gpsched.bench.errors import ArmUnavailableError
+from gpsched.bench.fleet import Fleet, Switchboard
 
 
-_SETTLE_S = 0.3  # real time from entering an arm to measuring it
-_WARM_UP_REQUESTS = 3
+class Arm(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting.
+
+    ``jobs``: not started (``absent``), waiting (``paused``), running, or running one at a time. ``load``: whether the
+    services get requests. ``seq``: programs use the GPU one after the other. ``hints``: services announce each request.
+    ``daemon``: configuration (TOML) of the gpsched that manages all programs; None: none does. ``level``: what the
+    services must reach for the arm to be what it claims. ``peer``: the other system that controls the programs.
+    """
+
+    name: str
+    title: str
+    jobs: Literal["absent", "paused", "running", "one at a time"] = "running"
+    load: bool = True
+    seq: bool = False
+    hints: bool = False
+    daemon: str | None = None
+    level: str | None = None
+    peer: str | None = None
+
+
+def _level(level: str) -> str:
+    return f'[reservations]\nlevel = "{level}"\n'
+
+
+_ALL = (
+    Arm(name="alone", title="LC alone, no BE on the GPU", jobs="absent"),
+    Arm(name="resident", title="LC alone, BE resident but paused", jobs="paused"),
+    Arm(name="be-alone", title="each BE alone", jobs="one at a time", load=False),
+    Arm(name="default", title="driver's default"),
+    Arm(name="seq", title="one after the other (SEQ)", seq=True),
+    Arm(name="freeze", title="BE's host threads frozen for each burst", daemon=_level("freeze"), level="freeze"),
+    Arm(name="static", title="static slices, no hints", daemon=_level("timeslice"), level="timeslice"),
+    Arm(
+        name="constant-hold",
+        title="static slices and a hold on a constant hint",
+        daemon=_level("hold"),
+        level="hold",
+        hints=True,
+    ),
+    Arm(name="gpsched", title="gpsched, automatic", daemon=""),
+)
+#: In the order in which they take turns.
+ARMS: dict[str, Arm] = {arm.name: arm for arm in _ALL}
+#: Latencies are compared with those of this arm, job rates with those of the other two.
+REFERENCE, NATIVE, BE_ALONE = "resident", "default", "be-alone"
+
+
+def unknown_setting(arm: Arm, folder: Path) -> str | None:
+    """Say what this gpsched does not understand of an arm's configuration; None when it understands it."""
+    path = folder / f"{arm.name}.toml"
+    path.write_text(arm.daemon or "")
+    try:
+        config.load(path, required=True)
+    except ConfigError as error:
+        return f"this gpsched cannot do it ({error.key}: {error.reason})"
+    return None
+
+
+def fits(arm: Arm, services: int, jobs: int) -> str | None:
+    """Say why an arm makes no sense for a scenario with so many programs; None when it does."""
+    if not services and (arm.jobs in ("absent", "paused") or arm.daemon is not None or arm.seq):
+        return "the scenario has no latency-critical service"
+    if not jobs and arm.name != "alone":
+        return "the scenario has no best-effort job"
+    return None
 
 
 @dataclass
 class Stage:
-    """What the arms act on. ``levels`` collects what the daemon says of each process while it manages them."""
+    """What an arm acts on. ``levels``: what the daemon said of each program when the block ended."""
 
-    client: Client
-    service: Service
-    job: Job
+    fleet: Fleet
+    board: Switchboard
+    client: Client | None = None
+    scale: float = 1.0
     levels: dict[str, str] = field(default_factory=dict)
 
+    def attach_all(self) -> None:
+        """Have the daemon manage all programs."""
+        assert self.client is not None
+        for lc, service in zip(self.fleet.lcs, self.fleet.services, strict=True):
+            self.client.attach(service.pid, "lc", slo_us=lc.slo_us)
+        for job in self.fleet.jobs:
+            self.client.attach(job.pid, "be")
+
+    def detach_all(self) -> None:
+        """Have the daemon leave all programs alone, after noting what it made of them."""
+        assert self.client is not None
+        names = self.pids()
+        for view in self.client.snapshot().processes:
+            if view.pid in names:
+                self.levels[names[view.pid]] = f"{view.level}: {view.reason}"
+        for pid in names:
+            self.client.detach(pid)
+
+    def check_level(self, arm: Arm) -> None:
+        """Raise ``ArmUnavailableError``, with what the daemon says, unless a service has the level the arm is about."""
+        assert self.client is not None
+        own = {service.pid for service in self.fleet.services}
+        views = [view for view in self.client.snapshot().processes if view.pid in own]
+        if arm.level is not None and all(view.level != arm.level for view in views):
+            said = "; ".join(sorted({f"{view.level}: {view.reason}" for view in views}))
+            raise ArmUnavailableError(arm.name, f"no service got level {arm.level} ({said or 'none is managed'})")
+
+    def pids(self) -> dict[int, str]:
+        """Name of each program by its process id."""
+        lc = zip((service.pid for service in self.fleet.services), self.fleet.lc_names, strict=True)
+        be = zip((job.pid for job in self.fleet.jobs), self.fleet.be_names, strict=False)
+        return {**{pid: f"LC {name}" for pid, name in lc}, **{pid: f"BE {name}" for pid, name in be}}
+
+    def measuring_time(self, seconds: float) -> None:
+        """Let so much GPU time go by."""
+        time.sleep(seconds * self.scale)
+
 
 @contextmanager
-def alone(stage: Stage) -> Iterator[None]:
-    """The job is there, but launches nothing."""
-    stage.job.pause()
-    yield
-    stage.job.resume()
-
-
-@contextmanager
-def default(_stage: Stage) -> Iterator[None]:
-    """The driver's default."""
-    yield
-
-
-@contextmanager
-def managed(stage: Stage) -> Iterator[None]:
-    """Both processes are attached to gpsched, as they run."""
-    stage.client.attach(stage.service.pid, "lc")
-    stage.client.attach(stage.job.pid, "be")
-    yield
-    stage.levels.update(_levels(stage))
-    stage.client.detach(stage.job.pid)
-    stage.client.detach(stage.service.pid)
-
-
-Arm = Callable[[Stage], AbstractContextManager[None]]
-#: In the order in which they take turns. The job runs in all but ``alone``.
-ARMS: dict[str, Arm] = {"alone": alone, "default": default, "gpsched": managed}
-
-
-def measure(stage: Stage, arm: str, requests: int, rate: float, arrival: str, seed: int) -> Block:
-    """Run one block of ``arm`` and return what was measured in it."""
-    with ARMS[arm](stage):
-        time.sleep(_SETTLE_S)
-        stage.service.run(_WARM_UP_REQUESTS, rate)
-        before = stage.job.progress()
-        run = stage.service.run(requests, rate, arrival, seed)
-        after = stage.job.progress()
-    return Block(
-        start_us=run.start_us,
-        end_us=run.end_us,
-        latency_us=run.latency_us,
-        scheduled_us=run.scheduled_us,
-        server_us=run.server_us,
-        be_kernels=after.kernels - before.kernels,
-        be_us=after.time_us - before.time_us,
-        be_largest_gap_us=after.largest_gap_us,
-    )
-
-
-def _levels(stage: Stage) -> dict[str, str]:
-    names = {stage.service.pid: "lc", stage.job.pid: "be"}
-    processes = stage.client.snapshot().processes
-    return {names[view.pid]: f"{view.level}: {view.reason}" for view in processes if view.pid in names}
+def entered(arm: Arm, stage: Stage) -> Iterator[None]:
+    """Put an arm in force, and leave everything as it was: jobs paused, nobody managed."""
+    with ExitStack() as undo:
+        if arm.seq:
+            undo.enter_context(stage.board.seq())
+        if arm.hints:
+            undo.enter_context(stage.board.hints())
+        if arm.daemon is not None:
+            stage.attach_all()
+            undo.callback(stage.detach_all)
+        if arm.jobs == "running":
+            for job in stage.fleet.jobs:
+                job.resume()
+                undo.callback(job.pause)
+        yield

@@ -1,4 +1,4 @@
-"""A daemon of one's own for a measurement: started as a child, with its own socket, state and (empty) configuration."""
+"""A daemon of one's own for a measurement: started as a child, with its own socket, state and configuration."""
 
 import subprocess
 import sys
@@ -20,14 +20,16 @@ _POLL_S = 0.1
 
 
 @contextmanager
-def running_daemon() -> Iterator[Client]:
-    """Yield a client of a daemon that answers; end the daemon by SIGTERM, which restores every setting.
+def running_daemon(config: str = "") -> Iterator[Client]:
+    """Yield a client of a daemon with this configuration (TOML) that answers.
+
+    It ends by SIGTERM, on which it restores every setting.
 
     Raises ``ProgramFailedError`` (with the daemon's exit code and last line) when it does not start.
     """
     with tempfile.TemporaryDirectory(prefix="gpsched-bench-") as name, tempfile.TemporaryFile() as log:
         directory = Path(name)
-        process = _start(directory, log)
+        process = _start(directory, config, log)
         try:
             with _connect(directory / "socket", process, log) as client:
                 yield client
@@ -35,9 +37,9 @@ def running_daemon() -> Iterator[Client]:
             _stop(process)
 
 
-def _start(directory: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+def _start(directory: Path, settings: str, log: IO[bytes]) -> subprocess.Popen[bytes]:
     config = directory / "config.toml"
-    config.touch()
+    config.write_text(settings)
     # setpriv: should this process be killed, the daemon is told to stop too, and restores every setting.
     command = [
         "setpriv",

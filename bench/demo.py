@@ -13,8 +13,8 @@ from typing import Literal
 import msgspec
 
 from gpsched.bench import result, workload
-from gpsched.bench.arms import ARMS, Stage, measure
 from gpsched.bench.daemon import running_daemon
+from gpsched.bench.demo_arms import ARMS, Stage, measure
 from gpsched.bench.device import SIMULATED_SCALE, Device, Kind, favour, open_device
 
 

@@ -35,3 +35,11 @@ class NoRealGpuError(UnsupportedHostError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"no NVIDIA GPU here ({reason})", "use the embedded one: --device simulated")
+
+
+class ArmUnavailableError(GpschedError):
+    """An arm's mechanism does not work here. Fields: ``arm``, ``reason``."""
+
+    def __init__(self, arm: str, reason: str) -> None:
+        self.arm, self.reason = arm, reason
+        super().__init__(f"arm {arm} cannot run here: {reason}")

@@ -1,6 +1,6 @@
 """Figures of latency samples. All times in µs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 Samples = Sequence[float] | NDArray[np.float64]
 
 _RESAMPLES = 1000
+_BLOCK_RESAMPLES = 400
 _SEED = 1  # the same samples give the same interval
 
 
@@ -21,29 +22,33 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said about one set of latencies."""
+    """What is said about one set of latencies. ``deviation``: the standard deviation, as a figure for jitter."""
 
     count: int
     mean: float
     p50: float
     p90: float
     p99: float
+    p999: float
     max: float
+    deviation: float
     mean_interval: Interval
 
 
 def summarize(samples: Samples) -> Summary:
     """Return the figures of at least one sample; raise ``ValueError`` without any."""
     values = _values(samples)
-    p50, p90, p99 = np.percentile(values, [50, 90, 99])
+    p50, p90, p99, p999 = np.percentile(values, [50, 90, 99, 99.9])
     return Summary(
         count=len(values),
         mean=float(values.mean()),
         p50=float(p50),
         p90=float(p90),
         p99=float(p99),
+        p999=float(p999),
         max=float(values.max()),
-        mean_interval=_interval(_bootstrap_means(values, np.random.default_rng(_SEED))),
+        deviation=float(values.std()),
+        mean_interval=mean_interval(values),
     )
 
 
@@ -53,6 +58,55 @@ def mean_ratio_interval(numerator: Samples, denominator: Samples) -> Interval:
     over = _bootstrap_means(_values(numerator), generator)
     under = _bootstrap_means(_values(denominator), generator)
     return _interval(over / under)
+
+
+def mean_interval(samples: Samples) -> Interval:
+    """Return the bootstrap interval of the mean."""
+    return _interval(_bootstrap_means(_values(samples), np.random.default_rng(_SEED)))
+
+
+class Ratio(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure over another, with its interval."""
+
+    value: float
+    interval: Interval
+
+
+Statistic = Callable[[NDArray[np.float64]], float]
+
+
+def mean(values: NDArray[np.float64]) -> float:
+    """Arithmetic mean."""
+    return float(values.mean())
+
+
+def p50(values: NDArray[np.float64]) -> float:
+    """Median."""
+    return float(np.percentile(values, 50))
+
+
+def p99(values: NDArray[np.float64]) -> float:
+    """99th percentile."""
+    return float(np.percentile(values, 99))
+
+
+def block_ratio(numerator: Sequence[Samples], denominator: Sequence[Samples], statistic: Statistic) -> Ratio:
+    """Return statistic(numerator) / statistic(denominator), both measured in blocks.
+
+    The interval resamples blocks, and samples within them: what differs from block to block counts as noise too.
+    """
+    over, under = [_values(block) for block in numerator], [_values(block) for block in denominator]
+    generator = np.random.default_rng(_SEED)
+    ratios = [
+        statistic(_resample(over, generator)) / statistic(_resample(under, generator)) for _ in range(_BLOCK_RESAMPLES)
+    ]
+    value = statistic(np.concatenate(over)) / statistic(np.concatenate(under))
+    return Ratio(value=value, interval=_interval(np.asarray(ratios)))
+
+
+def _resample(blocks: list[NDArray[np.float64]], generator: np.random.Generator) -> NDArray[np.float64]:
+    chosen = generator.integers(0, len(blocks), len(blocks))
+    return np.concatenate([generator.choice(blocks[block], len(blocks[block])) for block in chosen])
 
 
 def log_edges(samples: Samples, bins: int) -> NDArray[np.float64]:

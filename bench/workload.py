@@ -18,6 +18,7 @@ from gpsched.bench.process import CommandProcess
 HERE = Path(__file__).parent
 BUILD = HERE / "build"
 
+
 _ANSWER_S = 30.0  # a stat waits for one kernel, a pause for the queue
 _START_S = 60.0  # CUDA's initialisation and the calibration; PyTorch also loads its libraries and captures a graph
 _SCALE_KEY = "GPSCHED_TIME_SCALE"
@@ -57,6 +58,7 @@ class Service(_Workload):
         super().__init__()
         self.command = list(command)
         self._scale = float(environment.get(_SCALE_KEY, "1"))
+        self._limit_s = _ANSWER_S
         with ExitStack() as undo:
             undo.push(self._processes)
             self._server = self._start(command, environment)
@@ -68,10 +70,34 @@ class Service(_Workload):
                 self._generator = self._start(load, environment)
             undo.pop_all()
 
-    def run(self, requests: int, rate: float, arrival: str = "constant", seed: int = 1) -> Run:
-        """Send ``requests`` at ``rate`` a second and return what each took."""
-        real_s = requests / rate * self._scale
-        return self._generator.ask(f"run {requests} {rate:g} {arrival} {seed}", Run, 3 * real_s + _ANSWER_S)
+    def run(
+        self, requests: int, rate: float, arrival: str = "constant", seed: int = 1, phase: float | None = None
+    ) -> Run:
+        """Send ``requests`` at ``rate`` a second and return what each took.
+
+        ``phase``: where in the period constant arrivals fall, as a share of it, on a clock that all programs share.
+        """
+        self.begin(requests, rate, arrival, seed, phase)
+        return self.result()
+
+    def begin(
+        self, requests: int, rate: float, arrival: str = "constant", seed: int = 1, phase: float | None = None
+    ) -> None:
+        """Start what ``run`` does, so that several services can be under load at once; then take the ``result``."""
+        ending = "" if phase is None else f" {phase:.6f}"
+        self._begin(f"run {requests} {rate:.9g} {arrival} {seed}{ending}", requests / rate)
+
+    def replay(self, trace: Path, seconds: float) -> None:
+        """Start sending requests at the times in ``trace`` (µs, one a line), which span ``seconds``."""
+        self._begin(f"replay {trace}", seconds)
+
+    def result(self) -> Run:
+        """Wait for the end of what was begun and return what each request took."""
+        return self._generator.expect(Run, self._limit_s)
+
+    def _begin(self, command: str, seconds: float) -> None:
+        self._limit_s = 3 * seconds * self._scale + _ANSWER_S
+        self._generator.send(command)
 
     def finish(self) -> End:
         """End the service and return the check of its state."""

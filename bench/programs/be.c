@@ -19,7 +19,7 @@
 #include "cuda_driver.h"
 #include "exit_codes.h"
 #include "options.h"
-#include "turnstile.h"
+#include "switchboard.h"
 #include "work.h"
 
 #define MAX_QUEUE 64
@@ -33,7 +33,7 @@ static const char help[] =
     "  --queue N           units in flight, 1 to 64 (8)\n"
     "  --rate HZ           one unit a period; one that is late is left out (0: as fast as it goes)\n"
     "  --phase SHARE       where in the period, so that jobs of equal rate do not coincide (0)\n"
-    "  --turnstile FILE    use the GPU in turn with all others that share this file\n"
+    "  --switchboard FILE  obey the switches in this file: use the GPU in turn with all others that share it\n"
     "  --blocks N          blocks of 256 threads a kernel (2112)\n"
     "  --seconds S         stop after S seconds of program time (0 = never)\n"
     "  --verify            at the end, check every counter and state word on the GPU\n"
@@ -47,7 +47,7 @@ static const char help[] =
 
 struct options {
 	double kernel_us, seconds, iters_per_us, rate, phase;
-	const char *chain, *turnstile;
+	const char *chain, *switchboard;
 	int queue, gpu;
 	uint32_t blocks;
 	bool verify, commands;
@@ -74,13 +74,13 @@ static void stop(int signal_number)
 static struct options parse(int argc, char **argv)
 {
 	static const struct option known[] = {
-	    {"kernel-us", 1, NULL, 'k'}, {"queue", 1, NULL, 'q'},
-	    {"blocks", 1, NULL, 'b'},	 {"seconds", 1, NULL, 's'},
-	    {"verify", 0, NULL, 'v'},	 {"commands", 0, NULL, 'c'},
-	    {"gpu", 1, NULL, 'g'},	 {"iters-per-us", 1, NULL, 'i'},
-	    {"help", 0, NULL, 'h'},	 {"chain", 1, NULL, 'C'},
-	    {"rate", 1, NULL, 'r'},	 {"phase", 1, NULL, 'p'},
-	    {"turnstile", 1, NULL, 't'}, {NULL, 0, NULL, 0},
+	    {"kernel-us", 1, NULL, 'k'},   {"queue", 1, NULL, 'q'},
+	    {"blocks", 1, NULL, 'b'},	   {"seconds", 1, NULL, 's'},
+	    {"verify", 0, NULL, 'v'},	   {"commands", 0, NULL, 'c'},
+	    {"gpu", 1, NULL, 'g'},	   {"iters-per-us", 1, NULL, 'i'},
+	    {"help", 0, NULL, 'h'},	   {"chain", 1, NULL, 'C'},
+	    {"rate", 1, NULL, 'r'},	   {"phase", 1, NULL, 'p'},
+	    {"switchboard", 1, NULL, 't'}, {NULL, 0, NULL, 0},
 	};
 	struct options options = {.kernel_us = 400, .queue = 8, .blocks = 2112};
 
@@ -114,7 +114,7 @@ static struct options parse(int argc, char **argv)
 			options.phase = option_number("--phase", optarg, 0, 1);
 			break;
 		case 't':
-			options.turnstile = optarg;
+			options.switchboard = optarg;
 			break;
 		case 'v':
 			options.verify = true;
@@ -170,10 +170,10 @@ static void drain(struct job *job, int queue)
 		retire(job, queue);
 }
 
-/* With a turnstile or a rate one unit is in flight, else as many as the queue takes. */
+/* In turns (SEQ) or with a rate one unit is in flight, else as many as the queue takes. */
 static void run_unit(struct job *job, const struct options *options)
 {
-	int turn = turnstile_take();
+	int turn = seq_take();
 
 	if (turn)
 		drain(job, options->queue);
@@ -183,7 +183,7 @@ static void run_unit(struct job *job, const struct options *options)
 	CHECK(cuEventRecord(job->events[job->launched++ % (uint64_t)options->queue], job->stream));
 	if (turn || options->rate > 0)
 		drain(job, options->queue);
-	turnstile_give(turn);
+	seq_give(turn);
 }
 
 /* The next tick after now, on a grid that all programs share. */
@@ -296,8 +296,8 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	clock_setup();
 	catch_signals();
-	if (turnstile_open(options.turnstile))
-		usage_error("--turnstile: cannot map %s", options.turnstile);
+	if (switchboard_open(options.switchboard))
+		usage_error("--switchboard: cannot map %s", options.switchboard);
 	setup(&job, &options);
 	printf("{\"event\":\"ready\",\"pid\":%d,\"gpu\":\"%s\",\"iters_per_us\":%.6g}\n", (int)getpid(),
 	       cuda_device_name(), job.work.iters_per_us);

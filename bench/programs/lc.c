@@ -19,10 +19,11 @@
 #include "clock.h"
 #include "cuda_driver.h"
 #include "exit_codes.h"
+#include "gpsched_hint.h"
 #include "loadgen.h"
 #include "options.h"
 #include "service.h"
-#include "turnstile.h"
+#include "switchboard.h"
 #include "work.h"
 
 static const char help[] =
@@ -39,7 +40,8 @@ static const char help[] =
     "  --steps N           copy, kernels, copy and synchronisation N times a request, as in token by token decoding "
     "(1)\n"
     "  --step-gap-us US    host work between two steps (0)\n"
-    "  --turnstile FILE    use the GPU in turn with all others that share this file\n"
+    "  --switchboard FILE  obey the switches in this file: use the GPU in turn with all others that share it;\n"
+    "                      announce each request to gpsched\n"
     "  --http              speak HTTP/1.1: POST anything, JSON comes back\n"
     "  --blocks N          blocks of 256 threads a kernel (264)\n"
     "  --gpu-time          time each request on the GPU's own clock too, by two events\n"
@@ -65,7 +67,7 @@ struct options {
 	int port, connect, kernels, steps, gpu, connections;
 	uint32_t blocks;
 	bool eager, gpu_time, commands, http;
-	const char *chain, *turnstile;
+	const char *chain, *switchboard;
 	struct load load; /* rate 0 = no --load */
 };
 
@@ -88,7 +90,7 @@ enum {
 	GAP,
 	STEPS,
 	STEP_GAP,
-	TURNSTILE,
+	SWITCHBOARD,
 	HTTP,
 	BLOCKS,
 	GPU_TIME,
@@ -114,7 +116,7 @@ static const struct option known[] = {
     {"gap-us", 1, NULL, GAP},
     {"steps", 1, NULL, STEPS},
     {"step-gap-us", 1, NULL, STEP_GAP},
-    {"turnstile", 1, NULL, TURNSTILE},
+    {"switchboard", 1, NULL, SWITCHBOARD},
     {"http", 0, NULL, HTTP},
     {"blocks", 1, NULL, BLOCKS},
     {"gpu-time", 0, NULL, GPU_TIME},
@@ -163,8 +165,8 @@ static void set_option(struct options *options, int option, const char *value)
 	case STEP_GAP:
 		options->step_gap_us = option_number("--step-gap-us", value, 0, 1e6);
 		break;
-	case TURNSTILE:
-		options->turnstile = value;
+	case SWITCHBOARD:
+		options->switchboard = value;
 		break;
 	case HTTP:
 		options->http = true;
@@ -237,7 +239,7 @@ static struct options parse(int argc, char **argv)
 static void step(struct service *service)
 {
 	size_t bytes = (size_t)service->work.n * sizeof(float);
-	int turn = turnstile_take();
+	int turn = seq_take();
 
 	CHECK(cuMemcpyHtoDAsync_v2(service->work.state, service->host, bytes, service->stream));
 	chain_launch(&service->chain, &service->work, service->stream, service->options->gap_us);
@@ -245,7 +247,7 @@ static void step(struct service *service)
 	if (service->options->gpu_time)
 		CHECK(cuEventRecord(service->end, service->stream));
 	CHECK(cuStreamSynchronize(service->stream));
-	turnstile_give(turn);
+	seq_give(turn);
 }
 
 static void handle(void *context, double received_us, struct reply *reply)
@@ -254,6 +256,8 @@ static void handle(void *context, double received_us, struct reply *reply)
 	const struct options *options = service->options;
 	float milliseconds = 0;
 
+	if (hints_wanted())
+		gpsched_reserve_in((uint64_t)options->prep_us);
 	if (options->prep_us > 0)
 		clock_work_until(received_us + options->prep_us);
 	if (options->gpu_time)
@@ -355,8 +359,8 @@ static int serve(struct options *options)
 
 	if (options->commands || options->load.rate > 0)
 		generator = fork_generator(options, options->port, &owner);
-	if (turnstile_open(options->turnstile))
-		usage_error("--turnstile: cannot map %s", options->turnstile);
+	if (switchboard_open(options->switchboard))
+		usage_error("--switchboard: cannot map %s", options->switchboard);
 	setup(&service, options);
 	printf("{\"event\":\"ready\",\"pid\":%d,\"port\":%d,\"gpu\":\"%s\",\"iters_per_us\":%.6g}\n", (int)getpid(),
 	       options->port, cuda_device_name(), service.work.iters_per_us);
