@@ -80,6 +80,11 @@ static void reserve(struct actuator *a, struct plan *p, __u64 now)
 	gpu_settle(a, p->plan.gpu, now);
 }
 
+static __u64 announced_in_us(const struct gs_event *event)
+{
+	return event->kind == GS_HINT ? earlier(event->hint.in_us, MAX_AHEAD_NS / US) : 0;
+}
+
 static bool may_start(struct actuator *a, struct plan *p, const struct gs_event *event, __u64 now)
 {
 	/* An event that waited longer than a reservation may last announces a burst that is over. */
@@ -95,7 +100,8 @@ static void announce(struct actuator *a, struct plan *p, const struct ga_trigger
 	a->shared->counters.triggers++;
 	if (p->phase == WAITING || p->phase == RESERVED) {
 		p->record.merged++;
-		p->announced_again = true;
+		/* A call inside the burst belongs to it; a request that arrives meanwhile will be another one. */
+		p->announced_again = event->kind != GS_CUDA_ENTER && event->kind != GS_CUDA_RETURN;
 		return;
 	}
 	if (!p->plan.mechanism)
@@ -111,7 +117,7 @@ static void announce(struct actuator *a, struct plan *p, const struct ga_trigger
 	p->launched = p->announced_again = false;
 	forget_deadlines(p);
 	p->phase = WAITING;
-	p->start_at = event->time_ns + t->offset_us * US;
+	p->start_at = event->time_ns + (t->offset_us + announced_in_us(event)) * US;
 	if (p->start_at <= now)
 		reserve(a, p, now);
 }
@@ -176,12 +182,21 @@ static void on_return(struct actuator *a, struct plan *p, const struct gs_event 
 	}
 }
 
+/* The program takes its announcement back; a burst that has begun goes on. */
+static void cancel(struct actuator *a, struct plan *p, __u64 now)
+{
+	if (!p->launched)
+		burst_end(a, p, GA_END_WITHDRAWN, now);
+}
+
 static void plan_event(struct actuator *a, struct plan *p, const struct gs_event *event, __u64 now)
 {
 	const struct ga_trigger *trigger = find_trigger(p, event);
 	bool sync = is_in(event, p->plan.end_calls) && !(event->flags & GS_FLAG_ASYNC);
 
-	if (trigger)
+	if (event->kind == GS_HINT && event->call == GS_HINT_CANCEL)
+		cancel(a, p, now);
+	else if (trigger)
 		announce(a, p, trigger, event, now);
 	if (event->kind == GS_CUDA_ENTER)
 		on_enter(a, p, event, sync, now);

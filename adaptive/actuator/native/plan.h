@@ -120,7 +120,7 @@ enum ga_reason {
 	GA_END_MISSED = 5,    /* the launch came before the offset was over: nothing was done */
 	GA_END_BUDGET = 6,    /* the GPU's bound of reserved time */
 	GA_END_EXIT = 7,      /* the latency-critical process exited */
-	GA_END_WITHDRAWN = 8, /* the plan was taken back */
+	GA_END_WITHDRAWN = 8, /* the plan, or the announcement, was taken back */
 };
 
 /* One reservation. Times that did not happen are 0. */

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gpsched.adaptive.actuator import GpuPlan, Mechanism, Member, Reason, Role, Trigger
-from gpsched.adaptive.probes.events import Call, Kind
+from gpsched.adaptive.probes.events import Call, Hint, Kind, Wake
 from tests.unit.actuator.rig import SWITCH, now_ns, until
 
 
@@ -199,11 +199,14 @@ def test_a_polling_loop_ends_the_burst_with_the_query_that_finds_it_done(rig):
     assert rig.record().reason is Reason.SYNC
 
 
+READ = Trigger(kind=Kind.WAKE)
+
+
 def test_a_request_that_arrives_during_a_burst_keeps_the_reservation(rig):
-    rig.publish(rig.plan())
-    rig.trigger()
+    rig.publish(rig.plan(trigger=READ))
+    rig.event(Kind.WAKE, Wake.SOCKET_READ)
     rig.launch()
-    rig.trigger()
+    rig.event(Kind.WAKE, Wake.SOCKET_READ)
     rig.sync()
     until(lambda: rig.is_disabled(rig.be[0]))
     assert rig.actuator.records() == []
@@ -212,6 +215,45 @@ def test_a_request_that_arrives_during_a_burst_keeps_the_reservation(rig):
     record = rig.record()
     assert (record.reason, record.merged) == (Reason.SYNC, 1)
     assert len(rig.controls()) == 2
+
+
+def test_a_call_inside_the_burst_announces_no_other(rig):
+    rig.publish(rig.plan())
+    rig.trigger()
+    rig.launch()
+    rig.trigger()
+    rig.sync()
+    assert rig.record().reason is Reason.SYNC
+
+
+HINTED = Trigger(kind=Kind.HINT)
+
+
+def test_an_explicit_hint_says_when(rig):
+    rig.publish(rig.plan(trigger=HINTED))
+    begin = now_ns()
+    rig.event(Kind.HINT, Hint.RESERVE, time_ns=begin, handle=40_000)
+    until(lambda: rig.is_disabled(rig.be[0]))
+    assert rig.rm.entries[0].begin_ns - begin >= 40_000_000
+
+
+@pytest.mark.parametrize("in_us", [0, 500_000], ids=["reserved", "waiting"])
+def test_an_explicit_hint_can_be_taken_back(rig, in_us):
+    rig.publish(rig.plan(trigger=HINTED))
+    rig.event(Kind.HINT, Hint.RESERVE, handle=in_us)
+    rig.event(Kind.HINT, Hint.CANCEL)
+    assert rig.record().reason is Reason.WITHDRAWN
+    assert not rig.is_disabled(rig.be[0])
+
+
+def test_a_burst_that_has_begun_cannot_be_taken_back(rig):
+    rig.publish(rig.plan(trigger=HINTED))
+    rig.event(Kind.HINT, Hint.RESERVE)
+    rig.launch()
+    rig.event(Kind.HINT, Hint.CANCEL)
+    until(lambda: rig.is_disabled(rig.be[0]))
+    rig.sync()
+    assert rig.record().reason is Reason.SYNC
 
 
 @pytest.mark.parametrize(
