@@ -11,6 +11,8 @@ from gpsched.adaptive.hints.observations import UNKNOWN, Matcher, WakeKind
 Key = tuple[int, int, int, int]  # kind, tid, descriptor, size
 
 
+_OWN_WINDOW = 32
+_NO_KINDS: frozenset[int] = frozenset()
 _NEVER_BUSY = {WakeKind.CLOCK, WakeKind.BURST_END, WakeKind.COPY_H2D}
 
 
@@ -26,10 +28,10 @@ class Candidate:
         self._idle_matcher = replace(matcher, idle=True)
         self.first = 0  # number of the burst before which an idle occurrence was recorded last
 
-    def windows(self) -> list[tuple[Matcher, LeadWindow]]:
-        """Return what can be judged: all occurrences, and the idle ones where these are not nearly all."""
+    def windows(self, bound: bool) -> list[tuple[Matcher, LeadWindow]]:
+        """Return what can be judged: all occurrences, and the idle ones, which say nothing of ``bound`` wakes."""
         found = [(self.matcher, self.window)]
-        if self.matcher.kind not in _NEVER_BUSY:
+        if not bound and self.matcher.kind not in _NEVER_BUSY:
             found.append((self._idle_matcher, self.idle))
         return found
 
@@ -60,6 +62,8 @@ class CandidateTable:
         self._groups: dict[Key, Group] = {}
         self._candidates: dict[Matcher, Candidate] = {}
         self._pending: dict[int, deque[tuple[float, Group, bool]]] = {}
+        self._woken: dict[int, set[int]] = {}  # kinds of wakes of each thread since it last launched
+        self._own: dict[int, deque[bool]] = {}  # whether bursts were preceded by such a wake of their own thread
         self.gaps = deque((0.0,), maxlen=Bursts.HISTORY)  # before each burst, since the end of the one before
 
     def __len__(self) -> int:
@@ -69,7 +73,7 @@ class CandidateTable:
         """Return all that differ (of equal ones the most general), or those wanted."""
         found: dict[int, tuple[Matcher, LeadWindow]] = {}
         for candidate in sorted(self._candidates.values(), key=lambda c: c.matcher.conditions):
-            for matcher, window in candidate.windows():
+            for matcher, window in candidate.windows(self.bound(candidate.matcher.kind)):
                 if wanted is None:
                     found.setdefault(window.fingerprint(), (matcher, window))
                 elif matcher in wanted:
@@ -94,6 +98,10 @@ class CandidateTable:
         key = (kind, tid, descriptor, size)
         group = self._groups.get(key) or self._add_group(key)
         group.used = self.burst
+        if tid in self._woken:
+            self._woken[tid].add(kind)
+        else:
+            self._wake_thread(tid, kind)
         pending = self._pending.get(kind)
         if pending is None:
             pending = self._pending[kind] = deque()
@@ -104,15 +112,46 @@ class CandidateTable:
         pending.append((time_us, group, busy))
         return group
 
-    def claim(self, time_us: float, gap_us: float) -> None:
-        """A burst begins, ``gap_us`` after the last: what waits has announced it, or has been waiting for too long."""
+    def claim(self, time_us: float, gap_us: float, tid: int) -> None:
+        """Thread ``tid`` begins a burst, ``gap_us`` after the last: what waits has announced it, or waits for too long.
+
+        Wakes of a kind that announces the launches of its own thread are claimed by that thread alone.
+        """
         self.burst += 1
         self.gaps.append(gap_us)
-        oldest = time_us - self.HORIZON_US
-        for pending in self._pending.values():
-            for occurred, group, busy in pending:
-                _record(group, time_us - occurred if occurred >= oldest else NEVER, self.burst, busy)
-            pending.clear()
+        woken = self._woken.pop(tid, _NO_KINDS)
+        for kind, pending in self._pending.items():
+            if kind <= WakeKind.FUTEX and (pending or kind in woken):
+                self._own.setdefault(kind, deque(maxlen=_OWN_WINDOW)).append(kind in woken)
+            self._claim(kind, pending, time_us, tid)
+
+    def follow(self, time_us: float, tid: int) -> None:
+        """Thread ``tid`` launches within a burst."""
+        self._woken.pop(tid, None)
+        for kind, pending in self._pending.items():
+            if pending and self.bound(kind):
+                self._claim(kind, pending, time_us, tid)
+
+    def bound(self, kind: int) -> bool:
+        """Whether wakes of this kind announce the launches of their own thread."""
+        own = self._own.get(kind)
+        return own is not None and len(own) >= _OWN_WINDOW // 2 and sum(own) >= 0.95 * len(own)
+
+    def _wake_thread(self, tid: int, kind: int) -> None:
+        if len(self._woken) >= self.GROUPS:
+            self._woken.clear()
+        self._woken[tid] = {kind}
+
+    def _claim(self, kind: int, pending: deque[tuple[float, Group, bool]], time_us: float, tid: int) -> None:
+        oldest, bound = time_us - self.HORIZON_US, self.bound(kind)
+        for _ in range(len(pending)):
+            occurred, group, busy = waiting = pending.popleft()
+            if occurred < oldest:
+                _record(group, NEVER, self.burst, busy)
+            elif bound and group.key[1] != tid:
+                pending.append(waiting)
+            else:
+                _record(group, time_us - occurred, self.burst, busy)
 
     def drop_pending(self) -> None:
         """Forget what waits: whether it announced something can no longer be known."""

@@ -161,6 +161,8 @@ class Chooser:
         return self._set(Choice(state, why=choose.explain_fallback(rated, self.costs)))
 
     def _set_source(self, source: Trigger | None) -> None:
+        if source and self.table.bound(source.matcher.kind):
+            source = None  # its thread launches itself: nothing is queued
         before, self._source = self._source, source
         # Wakes between a burst's end and the launch of what waited then seemed to be idle ones with a short lead.
         if source and (before is None or before.matcher != source.matcher) and source.lead_us["p1"] < source.young_us:
@@ -184,7 +186,7 @@ class Chooser:
         return provisional and self._waiting_seen() >= choose.MINIMUM_BURST_END
 
     def _trigger(self, matcher: Matcher, found: Evaluation) -> Trigger:
-        trigger = choose.trigger(matcher, found)
+        trigger = replace(choose.trigger(matcher, found), same_thread=self.table.bound(matcher.kind))
         predictor = self.clock.predictor
         if matcher.kind == WakeKind.CLOCK and predictor.next_us is not None:
             return replace(trigger, period_us=predictor.period_us, next_us=predictor.next_us)

@@ -23,7 +23,7 @@ from gpsched.adaptive.hints.observations import (
     Wake,
     WakeKind,
 )
-from gpsched.adaptive.hints.outputs import BurstBegan, BurstEnded, ChoiceChanged, Output, Release, Reserve
+from gpsched.adaptive.hints.outputs import BurstBegan, BurstEnded, ChoiceChanged, Claimed, Output, Release, Reserve
 from gpsched.adaptive.hints.report import build_report
 from gpsched.adaptive.hints.reservations import Reservations
 
@@ -115,24 +115,32 @@ class HintLearner:
         if match.takes and not busy:
             self._taken_us = now
         busy = busy or self._reservations.waiting(now)
+        tid = wake.tid if self._table.bound(wake.kind) else None
         for trigger in match.triggers:
             if not (busy and trigger.matcher.idle):
-                self._reserve(now, now + trigger.offset_us, now + trigger.limit_us, trigger, out)
+                self._reserve(now, now + trigger.offset_us, now + trigger.limit_us, trigger, out, tid)
 
     def _on_launch(self, call: Launch, now: float, out: list[Output]) -> None:
         self._ended(self._segmenter.resume(call.tid), out)
         if not self._segmenter.launch(call):
+            self._table.follow(now, call.tid)
+            if self._reservations.follow(call.tid):
+                out.append(Claimed(now))
+                self._ask_again(out)
             return
         self._next_until = 0.0
         gap = max(now - self._ended_us, 0.0)
-        self._table.claim(now, gap)
+        self._table.claim(now, gap, call.tid)
         self._announced.launch(now)
-        out.append(BurstBegan(now, self._reservations.launch(now, gap)))
-        out.extend(Reserve(w.start_us, w.until_us, w.trigger.matcher) for w in self._reservations.kept())
+        out.append(BurstBegan(now, self._reservations.launch(now, gap, call.tid)))
+        self._ask_again(out)
         self._clock.burst(now)
         if self._chooser.burst(now):
             self._adopt(out)
         self._expect(out)
+
+    def _ask_again(self, out: list[Output]) -> None:
+        out.extend(Reserve(w.start_us, w.until_us, w.trigger.matcher) for w in self._reservations.kept())
 
     def _on_copy(self, call: Copy, now: float, out: list[Output]) -> None:
         self._ended(self._segmenter.resume(call.tid), out)
@@ -187,8 +195,16 @@ class HintLearner:
             if at is not None and trigger.matcher.kind == WakeKind.CLOCK:
                 self._reserve(at, at + trigger.offset_us, at + trigger.limit_us, trigger, out)
 
-    def _reserve(self, occurred: float, start: float, until: float, trigger: Trigger, out: list[Output]) -> None:
-        self._reservations.open(occurred, start, until, trigger)
+    def _reserve(
+        self,
+        occurred: float,
+        start: float,
+        until: float,
+        trigger: Trigger,
+        out: list[Output],
+        tid: int | None = None,
+    ) -> None:
+        self._reservations.open(occurred, start, until, trigger, tid)
         out.append(Reserve(start, until, trigger.matcher))
 
     def _ended(self, burst: Burst | None, out: list[Output]) -> None:

@@ -16,7 +16,8 @@ class Trigger(msgspec.Struct, frozen=True):
     """Reserve ``offset_us`` after each wake that ``matcher`` means; give up ``limit_us`` after the wake without launch.
 
     ``margin_us`` is what the start of the reservation precedes the first launch by at least (P1). A wake younger than
-    ``young_us`` at a launch did not cause it (``Choice.keep_companions``). For a CLOCK matcher
+    ``young_us`` at a launch did not cause it (``Choice.keep_companions``). ``same_thread``: only a launch of the thread
+    that woke claims the reservation, be it within a burst. For a CLOCK matcher
     the wake is the instant ``guard_us`` before each expected burst: ``next_us`` (of the CLOCK_MONOTONIC) and every
     ``period_us`` after it.
     """
@@ -29,6 +30,7 @@ class Trigger(msgspec.Struct, frozen=True):
     recall: float
     lead_us: dict[str, float]
     young_us: float = 0.0
+    same_thread: bool = False
     period_us: float | None = None
     next_us: float | None = None
 

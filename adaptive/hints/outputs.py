@@ -35,6 +35,12 @@ class BurstBegan(msgspec.Struct, frozen=True, gc=False):
     reserved_us: float | None
 
 
+class Claimed(msgspec.Struct, frozen=True, gc=False):
+    """A launch within a burst served reservations; those that are still wanted are asked for again right behind."""
+
+    time_us: float
+
+
 class BurstEnded(msgspec.Struct, frozen=True, gc=False):
     """The GPU can go back to BE, but for what was asked for since the burst began."""
 
@@ -47,4 +53,4 @@ class ChoiceChanged(msgspec.Struct, frozen=True, gc=False):
     choice: Choice
 
 
-Output = Reserve | Release | BurstBegan | BurstEnded | ChoiceChanged
+Output = Reserve | Release | BurstBegan | Claimed | BurstEnded | ChoiceChanged

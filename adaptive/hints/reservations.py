@@ -13,10 +13,11 @@ from gpsched.adaptive.hints.model import Outcome, Past, Result, Trigger
 class Window:
     """One reservation that waits for its burst. µs."""
 
-    __slots__ = ("occurred_us", "start_us", "trigger", "until_us")
+    __slots__ = ("occurred_us", "start_us", "tid", "trigger", "until_us")
 
-    def __init__(self, occurred_us: float, start_us: float, until_us: float, trigger: Trigger) -> None:
+    def __init__(self, occurred_us: float, start_us: float, until_us: float, trigger: Trigger, tid: int | None) -> None:
         self.occurred_us, self.start_us, self.until_us, self.trigger = occurred_us, start_us, until_us, trigger
+        self.tid = tid  # only this thread's launch claims it
 
 
 class Reservations:
@@ -65,24 +66,36 @@ class Reservations:
         """Return the open windows."""
         return list(self._windows)
 
-    def open(self, occurred_us: float, start_us: float, until_us: float, trigger: Trigger) -> None:
+    def open(
+        self, occurred_us: float, start_us: float, until_us: float, trigger: Trigger, tid: int | None = None
+    ) -> None:
         """A trigger occurred (or will, for the clock): a reservation waits from ``start_us`` to ``until_us``."""
         if len(self._windows) >= self.OPEN:
             self._windows.popleft()
-        self._windows.append(Window(occurred_us, start_us, until_us, trigger))
+        self._windows.append(Window(occurred_us, start_us, until_us, trigger, tid))
 
-    def launch(self, time_us: float, gap_us: float) -> float | None:
+    def follow(self, tid: int) -> bool:
+        """Thread ``tid`` launches within a burst: what waited for it is served; True when that was anything."""
+        if not self._windows:
+            return False
+        before = len(self._windows)
+        self._windows = deque(window for window in self._windows if window.tid != tid)
+        return len(self._windows) < before
+
+    def launch(self, time_us: float, gap_us: float, tid: int) -> float | None:
         """A burst begins, ``gap_us`` after the last; return how long it has been reserved for, None when it was not."""
         self._began_us = self._began_us or time_us
         self._now_us = time_us
         self.expire(time_us)
         causes: list[Window] = []
         companions: list[Window] = []
-        ahead: list[Window] = []  # of the clock, for a later burst
+        ahead: list[Window] = []  # for a later burst: of the clock, and of other threads
         for window in self._windows:
             age = time_us - window.occurred_us
-            kind = ahead if age < 0.0 else companions if _is_companion(window, age) else causes
-            kind.append(window)
+            if age < 0.0 or window.tid not in (None, tid):
+                ahead.append(window)
+            else:
+                (companions if _is_companion(window, age) else causes).append(window)
         if not causes:
             causes, companions = companions, []
         margin = max((time_us - window.start_us for window in causes), default=-1.0)

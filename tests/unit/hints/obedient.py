@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from gpsched.adaptive.hints.learner import HintLearner
 from gpsched.adaptive.hints.observations import Observation, Tick
-from gpsched.adaptive.hints.outputs import ChoiceChanged, Output, Release, Reserve
+from gpsched.adaptive.hints.outputs import ChoiceChanged, Claimed, Output, Release, Reserve
 from tests.unit.hints.streams import Stream
 
 
@@ -53,6 +53,8 @@ class Actuator:
     def obey(self, output: Output) -> None:
         if isinstance(output, Reserve):
             self._windows.append((output.start_us, output.until_us))
+        elif isinstance(output, Claimed):
+            self._windows.clear()
         elif isinstance(output, Release):
             self.pass_time(output.time_us)
 

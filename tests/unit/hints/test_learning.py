@@ -156,7 +156,7 @@ def test_a_wake_counts_for_its_general_and_special_matchers() -> None:
         start = 1e6 + i * 10_000.0
         table.occur(start, WakeKind.SOCKET_READ, 1, 5, size_bucket(90))
         table.occur(start + 500.0, WakeKind.SOCKET_READ, 1, 6, size_bucket(20_000))
-        table.claim(start + 1_500.0, 8_000.0)
+        table.claim(start + 1_500.0, 8_000.0, 1)
     by_matcher = dict(table.windows({Matcher(WakeKind.SOCKET_READ), Matcher(WakeKind.SOCKET_READ, descriptor=6)}))
     assert len(by_matcher[Matcher(WakeKind.SOCKET_READ)]) == 40
     leads, _ = by_matcher[Matcher(WakeKind.SOCKET_READ, descriptor=6)].arrays()
@@ -167,7 +167,7 @@ def test_equal_windows_are_judged_once_by_the_most_general() -> None:
     table = CandidateTable()
     for i in range(20):
         table.occur(1e6 + i * 10_000.0, WakeKind.TIMER, 1, 5)
-        table.claim(1e6 + i * 10_000.0 + 800.0, 9_000.0)
+        table.claim(1e6 + i * 10_000.0 + 800.0, 9_000.0, 1)
     assert [matcher for matcher, _ in table.windows()] == [Matcher(WakeKind.TIMER)]
 
 

@@ -11,15 +11,29 @@ import pytest
 
 from gpsched.adaptive.hints.learner import HintLearner
 from tests.unit.hints.obedient import Quality, run
-from tests.unit.hints.streams import Stream, arrivals, asyncio_server, batching_server, noise, plain_loop
+from tests.unit.hints.streams import (
+    Stream,
+    arrivals,
+    asyncio_server,
+    batching_server,
+    concurrent_server,
+    noise,
+    plain_loop,
+)
 
 
 SERVERS: dict[str, Callable[[list[float], random.Random], Stream]] = {
     "plain": plain_loop,
     "asyncio": asyncio_server,
     "batching": batching_server,
+    "concurrent": concurrent_server,
 }
-SEEDS = {"plain": range(1, 4), "asyncio": range(1, 4), "batching": range(1, 9)}  # a batch holds several requests
+SEEDS = {
+    "plain": range(1, 4),
+    "asyncio": range(1, 4),
+    "batching": range(1, 9),
+    "concurrent": range(1, 5),
+}  # the more where bursts hold several requests
 
 
 def measure(server: str, shape: str, rate: float) -> Quality:
