@@ -82,7 +82,7 @@ static __always_inline int on_enter(struct pt_regs *ctx)
 	count_call(pid, call);
 	if (!process || is_query(call))
 		return 0;
-	relate_thread();
+	enter_cuda(!is_entry_only(call));
 	event = reserve_event(GS_CUDA_ENTER);
 	if (!event)
 		return 0;
@@ -105,6 +105,7 @@ static __always_inline int on_return(struct pt_regs *ctx)
 
 	if (!process || is_entry_only(call))
 		return 0;
+	leave_cuda();
 	if (is_query(call) && result == CUDA_ERROR_NOT_READY)
 		return 0;
 	event = reserve_event(GS_CUDA_RETURN);

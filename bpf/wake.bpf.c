@@ -46,11 +46,18 @@ struct syscall_exit {
 struct source {
 	u64 window;
 	u32 used;
-	u32 unrelated; /* wakes since the thread's last CUDA call */
+	u32 pad;
 };
 
-/* Keyed by tid << 32 | enum gs_wake; LRU because the end of a thread is not followed. */
+/* Keyed by tid << 32 | enum gs_wake. LRU, here and below, because the end of a thread is not followed. */
 BPF_TABLE("lru_hash", u64, struct source, sources, 8192);
+
+struct thread {
+	u32 unrelated; /* futex wakes since its last CUDA call */
+	u32 inside;    /* of a CUDA call */
+};
+
+BPF_TABLE("lru_hash", u32, struct thread, threads, 8192);
 
 /* ---- arguments */
 
@@ -141,19 +148,40 @@ static __always_inline struct source *source_of(u32 kind)
 	return sources.lookup_or_try_init(&key, &zero);
 }
 
-/* A CUDA call: the futex wakes of this thread matter. */
-static __always_inline void relate_thread(void)
+static __always_inline struct thread *current_thread(void)
 {
-	u64 key = bpf_get_current_pid_tgid() << 32 | GS_WAKE_FUTEX;
-	struct source *source = sources.lookup(&key);
+	u32 tid = bpf_get_current_pid_tgid();
+	struct thread zero = {};
 
-	if (source)
-		source->unrelated = 0;
+	return threads.lookup_or_try_init(&tid, &zero);
 }
 
-static __always_inline bool is_unrelated(struct source *source)
+/* `returns`: its end will be seen. */
+static __always_inline void enter_cuda(bool returns)
 {
-	return ++source->unrelated > UNRELATED_WAKES;
+	struct thread *thread = current_thread();
+
+	if (!thread)
+		return;
+	thread->unrelated = 0;
+	thread->inside = returns;
+}
+
+static __always_inline void leave_cuda(void)
+{
+	u32 tid = bpf_get_current_pid_tgid();
+	struct thread *thread = threads.lookup(&tid);
+
+	if (thread)
+		thread->inside = 0;
+}
+
+/* What the driver's library waits for is no request, and most threads that wait for each other never use the GPU. */
+static __always_inline bool is_unrelated(bool by_futex)
+{
+	struct thread *thread = current_thread();
+
+	return !thread || thread->inside || (by_futex && ++thread->unrelated > UNRELATED_WAKES);
 }
 
 /* Races of threads let a few more through at the change of a window. */
@@ -184,7 +212,7 @@ static __always_inline bool may_send(u32 kind, bool by_futex)
 
 	if (!process || !source)
 		return false;
-	if (by_futex && is_unrelated(source)) {
+	if (is_unrelated(by_futex)) {
 		__sync_fetch_and_add(&process->unrelated, 1);
 		return false;
 	}

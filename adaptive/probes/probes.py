@@ -30,7 +30,11 @@ _NOT_FOUND = KeyError
 
 
 class WakeCounts(NamedTuple):
-    """``throttled``: not sent because there were too many at a time; ``unrelated``: of threads without CUDA calls."""
+    """What became of a process's wakes.
+
+    ``throttled``: not sent because there were too many at a time; ``unrelated``: because they were inside of a CUDA
+    call, or of a futex in a thread that makes none.
+    """
 
     sent: int
     throttled: int

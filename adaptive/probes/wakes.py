@@ -55,9 +55,9 @@ class WakeHooks:
         return self._attached
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the calls are hooked if they are wanted; returns False on timeout."""
+        """Wait until the calls are hooked, if they are wanted and can be; returns False on timeout."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._attached or not self._wanted, timeout_s)
+            return self._changed.wait_for(lambda: self._attached or self._closing or not self._wanted, timeout_s)
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Unhook; bounded, the end of this process completes it. Idempotent."""

@@ -11,6 +11,7 @@ from gpsched.adaptive.probes.events import CudaEvent, Event
 from gpsched.adaptive.probes.probes import Probes
 from tests.bpf import fake_cuda
 from tests.bpf.conftest import PROGRAMS, Victim, compile_c
+from tests.bpf.test_wake import Waker
 
 
 CALLS = 50_000
@@ -48,6 +49,41 @@ def latencies_us(probes: Probes, victim: Victim, events: list[tuple[float, Event
 def resident_mib() -> float:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+
+
+def measure_wakes() -> None:
+    """What a system call costs more with the wakes' hooks, by whose it is; the smallest of five runs."""
+    with tempfile.TemporaryDirectory() as name:
+        waker = Waker(compile_c(PROGRAMS / "waker.c", Path(name) / "waker", "-pthread"))
+        critical = Waker(Path(name) / "waker")
+        probes = Probes()
+        try:
+            show("without probes", waker)
+            probes.load(lambda _event: None)
+            show("probes, no latency-critical process", waker)
+            start = time.monotonic()
+            probes.manage(critical.pid, "lc")
+            probes.wait_attached(30)
+            print(f"hooks attached in {time.monotonic() - start:.3f} s")
+            show("hooks, unmanaged", waker)
+            probes.manage(waker.pid, "be")
+            show("hooks, best-effort", waker)
+            probes.manage(waker.pid, "lc")
+            show("hooks, latency-critical (throttled)", waker)
+            print(probes.wakes(waker.pid))
+            start = time.monotonic()
+        finally:
+            probes.close()
+            waker.close()
+            critical.close()
+        print(f"close                         {time.monotonic() - start:8.2f} s")
+
+
+def show(what: str, waker: Waker) -> None:
+    calls = ("time_other", "time_read", "time_counter", "time_sent")
+    best = [min(waker.do(call) for _ in range(5)) / 10 for call in calls]
+    print(f"{what:38s} getppid {best[0]:6.1f} ns, read of /dev/zero {best[1]:6.1f}, of an eventfd {best[2]:6.1f},")
+    print(f"{'':38s} of an eventfd now and then {best[3]:6.1f}")
 
 
 def main() -> None:
@@ -88,6 +124,7 @@ def measure(library: Path, victim: Victim) -> None:
 
 
 if __name__ == "__main__":
+    measure_wakes()
     main()
     print("one perf event a place, as before Linux 6.6:")
     links.supports_multi = lambda *_: False

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ import pytest
 
 from gpsched.adaptive.hints import explicit
 from gpsched.adaptive.probes.events import UNKNOWN, CudaEvent, Hint, HintEvent, Wake, WakeEvent
-from gpsched.adaptive.probes.wakes import WakeHooks
+from gpsched.adaptive.probes.wakes import HOOKS, WakeHooks
 from tests.bpf import fake_cuda
 from tests.bpf.conftest import PROGRAMS, Recorder, Victim, compile_c
 
@@ -207,6 +208,53 @@ for _ in range(100):
     tid = done.get()
 print(tid, flush=True)
 """
+
+
+def test_waits_inside_of_cuda_calls_are_the_library_s_own(recorder: Recorder, tmp_path: Path) -> None:
+    sleeping = "#include <unistd.h>\nint cuStreamSynchronize(void) { usleep(1000); return 0; }"
+    library = fake_cuda.build(tmp_path, ("cuLaunchKernel",), sleeping)
+    with python_program(SYNCHRONIZING, str(library)) as program:
+        assert program.stdout
+        assert program.stdin
+        program.stdout.readline()
+        manage(recorder, program.pid, "lc")
+        program.stdin.write("go\n")
+        program.stdin.flush()
+        program.stdout.readline()
+        calls = recorder.of(program.pid, CudaEvent)
+        sleeps = [event for event in wakes(recorder, program.pid) if event.wake is Wake.SLEEP]
+        unrelated = recorder.probes.wakes(program.pid).unrelated
+    assert len(calls) == 20
+    assert len(sleeps) == 1
+    assert sleeps[0].time_ns > calls[-1].time_ns
+    assert unrelated >= 10
+
+
+SYNCHRONIZING = """
+import ctypes, sys, time
+library = ctypes.CDLL(sys.argv[1])
+print("ready", flush=True)
+input()
+for _ in range(10):
+    library.cuStreamSynchronize()
+time.sleep(0.001)
+print("done", flush=True)
+input()
+"""
+
+
+def test_kernel_that_refuses_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever was hooked before is unhooked, nobody waits for it, and it is not tried again."""
+    before = len(os.listdir("/proc/self/fd"))
+    hooks = WakeHooks(dict.fromkeys(HOOKS, -1))
+    hooks.want(True)
+    assert hooks.wait(10)
+    hooks.want(False)
+    hooks.want(True)
+    hooks.close()
+    assert not hooks.attached()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 @contextlib.contextmanager

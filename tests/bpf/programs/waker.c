@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Comes back from waiting in the way that its argument names, once for each line on its standard input.
- * Prints "FD TID" of each (0 where there is no descriptor), then END. The lines come from a pipe on descriptor 0.
+ * Prints "FD TID" for each (0 where there is no descriptor, tenths of ns for time_*). The lines come from a pipe.
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <netinet/in.h>
@@ -244,6 +245,56 @@ static int storm(void)
 	return counter;
 }
 
+/* Processor time of one read of /dev/zero and of one of an eventfd, in tenths of ns; getppid stands for all other
+ * calls. */
+static long per_call(int kind, int count)
+{
+	int zero = open("/dev/zero", O_RDONLY);
+	struct timespec before, after;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+	for (int i = 0; i < count; i++) {
+		if (kind == 0 && read(zero, buffer, 1) != 1)
+			return -1;
+		if (kind == 1)
+			syscall(SYS_getppid);
+		if (kind == 2 && read(counter, buffer, 8) != 8)
+			return -1;
+	}
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+	close(zero);
+	return ((after.tv_sec - before.tv_sec) * 1000000000l + after.tv_nsec - before.tv_nsec) * 10 / count;
+}
+
+static int time_read(void)
+{
+	return per_call(0, 100000);
+}
+
+static int time_other(void)
+{
+	return per_call(1, 100000);
+}
+
+static int time_counter(void)
+{
+	static int many;
+
+	if (!many++) { /* a semaphore, so that every read finds something */
+		close(counter);
+		counter = eventfd(0, EFD_SEMAPHORE);
+	}
+	eventfd_write(counter, 1000000);
+	return per_call(2, 100000);
+}
+
+/* Few enough, after a while of rest, that every one is sent. */
+static int time_sent(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = 250000000}, NULL);
+	return per_call(2, 150);
+}
+
 static int crowd(void)
 {
 	for (int i = 0; i < 100; i++)
@@ -314,6 +365,10 @@ static const struct {
     {"reuse", reuse},
     {"storm", storm},
     {"crowd", crowd},
+    {"time_read", time_read},
+    {"time_other", time_other},
+    {"time_counter", time_counter},
+    {"time_sent", time_sent},
     {"hint", hint},
     {"file", read_file},
     {"nothing", nothing_there},
