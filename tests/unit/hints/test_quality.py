@@ -28,12 +28,8 @@ SERVERS: dict[str, Callable[[list[float], random.Random], Stream]] = {
     "batching": batching_server,
     "concurrent": concurrent_server,
 }
-SEEDS = {
-    "plain": range(1, 4),
-    "asyncio": range(1, 4),
-    "batching": range(1, 9),
-    "concurrent": range(1, 5),
-}  # the more where bursts hold several requests
+# The more, the more requests a burst may hold.
+SEEDS = {"plain": range(1, 4), "asyncio": range(1, 4), "batching": range(1, 9), "concurrent": range(1, 5)}
 
 
 def measure(server: str, shape: str, rate: float) -> Quality:
