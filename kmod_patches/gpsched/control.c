@@ -240,8 +240,7 @@ static void flush(struct list_head *dirty, u32 value)
 	status = issue(batch.client, batch.subdevice, GS_RM_DISABLE_CHANNELS, &batch.params, sizeof(batch.params));
 	if (!status && value)
 		enable_reused();
-	list_for_each_entry(group, dirty, dirty)
-	{
+	list_for_each_entry(group, dirty, dirty) {
 		if (!group->in_batch)
 			continue;
 		group->in_batch = false;
@@ -297,18 +296,17 @@ static void settle_disabled(struct list_head *dirty, u32 value)
 	struct gs_group *group;
 
 	prepare_params(value);
-	list_for_each_entry(group, dirty, dirty) if (to_switch(group, value))
-	{
-		u32 status;
-
-		group->setting[GS_FIELD_DISABLED].status = GS_NV_OK;
-		status = add_to_batch(dirty, group, value);
-		if (status)
-			group->setting[GS_FIELD_DISABLED].status = status;
-	}
-	flush(dirty, value);
 	list_for_each_entry(group, dirty, dirty)
-	{
+		if (to_switch(group, value)) {
+			u32 status;
+
+			group->setting[GS_FIELD_DISABLED].status = GS_NV_OK;
+			status = add_to_batch(dirty, group, value);
+			if (status)
+				group->setting[GS_FIELD_DISABLED].status = status;
+		}
+	flush(dirty, value);
+	list_for_each_entry(group, dirty, dirty) {
 		struct gs_setting *setting = &group->setting[GS_FIELD_DISABLED];
 
 		if (!to_switch(group, value) || setting->status)
@@ -359,12 +357,11 @@ static void settle(struct list_head *dirty)
 
 	for (value = 0; value <= GS_DISABLED_SCHEDULING; value++)
 		settle_disabled(dirty, value);
-	list_for_each_entry(group, dirty, dirty) for (field = GS_FIELD_TIMESLICE; field <= GS_FIELD_INTERLEAVE;
-						      field++) if (group->dirty_fields & BIT(field))
-	    group->setting[field]
-		.status = settle_word(group, field);
-	list_for_each_entry_safe(group, next, dirty, dirty)
-	{
+	list_for_each_entry(group, dirty, dirty)
+		for (field = GS_FIELD_TIMESLICE; field <= GS_FIELD_INTERLEAVE; field++)
+			if (group->dirty_fields & BIT(field))
+				group->setting[field].status = settle_word(group, field);
+	list_for_each_entry_safe(group, next, dirty, dirty) {
 		for (field = 0; field < GS_FIELDS; field++)
 			if (group->dirty_fields & BIT(field))
 				conclude(group, field);
@@ -397,8 +394,9 @@ static struct gs_hold *hold_find(struct gs_controller *owner, struct gs_plan *pl
 {
 	struct gs_hold *hold;
 
-	list_for_each_entry(hold, &group->setting[field].holds,
-			    in_setting) if (hold->owner == owner && hold->plan == plan) return hold;
+	list_for_each_entry(hold, &group->setting[field].holds, in_setting)
+		if (hold->owner == owner && hold->plan == plan)
+			return hold;
 	return NULL;
 }
 
@@ -448,8 +446,9 @@ void gs_release(struct gs_controller *owner, struct gs_plan *plan)
 	LIST_HEAD(dirty);
 
 	lockdep_assert_held(&gs_control_mutex);
-	list_for_each_entry_safe(hold, next, &owner->holds, in_owner) if (!plan || hold->plan == plan)
-	    hold_drop(hold, &dirty);
+	list_for_each_entry_safe(hold, next, &owner->holds, in_owner)
+		if (!plan || hold->plan == plan)
+			hold_drop(hold, &dirty);
 	settle(&dirty);
 }
 
@@ -459,7 +458,10 @@ void gs_renew(struct gs_controller *owner, u32 lease_ms)
 	struct gs_hold *hold;
 
 	lockdep_assert_held(&gs_control_mutex);
-	list_for_each_entry(hold, &owner->holds, in_owner) if (!hold->plan) hold->expires = expires;
+	list_for_each_entry(hold, &owner->holds, in_owner)
+		if (!hold->plan)
+			hold->expires = expires;
+	check_by(expires);
 }
 
 /* ---- actions ---- */
@@ -654,8 +656,9 @@ static struct gs_controller *controller_find(u32 portid)
 {
 	struct gs_controller *controller;
 
-	list_for_each_entry(controller, &controllers,
-			    all) if (controller->portid == portid && !controller->closed) return controller;
+	list_for_each_entry(controller, &controllers, all)
+		if (controller->portid == portid && !controller->closed)
+			return controller;
 	return NULL;
 }
 
@@ -709,11 +712,11 @@ void gs_controller_closed(u32 portid)
 	bool found = false;
 
 	spin_lock_irqsave(&gs_registry_lock, flags);
-	list_for_each_entry(controller, &controllers, all) if (controller->portid == portid && !controller->closed)
-	{
-		WRITE_ONCE(controller->closed, true);
-		found = true;
-	}
+	list_for_each_entry(controller, &controllers, all)
+		if (controller->portid == portid && !controller->closed) {
+			WRITE_ONCE(controller->closed, true);
+			found = true;
+		}
 	spin_unlock_irqrestore(&gs_registry_lock, flags);
 	if (found)
 		gs_watchdog_kick(0);
@@ -756,7 +759,8 @@ static void drop_all_of_group(struct gs_group *group, struct list_head *dirty)
 	int field;
 
 	for (field = 0; field < GS_FIELDS; field++)
-		list_for_each_entry_safe(hold, next, &group->setting[field].holds, in_setting) hold_drop(hold, dirty);
+		list_for_each_entry_safe(hold, next, &group->setting[field].holds, in_setting)
+			hold_drop(hold, dirty);
 }
 
 static void look_at(struct gs_group *group, struct list_head *dirty)
@@ -783,8 +787,7 @@ static void expire(struct gs_controller *controller, struct list_head *dirty, un
 	struct gs_hold *hold, *following;
 	unsigned long now = jiffies;
 
-	list_for_each_entry_safe(hold, following, &controller->holds, in_owner)
-	{
+	list_for_each_entry_safe(hold, following, &controller->holds, in_owner) {
 		if (controller->closed || time_after_eq(now, hold->expires)) {
 			if (hold->plan)
 				hold->plan->active = false;
@@ -809,11 +812,12 @@ static void watchdog(struct work_struct *work)
 		look_at(group, &dirty);
 		gs_group_put(group);
 	}
-	list_for_each_entry(controller, &controllers, all) expire(controller, &dirty, &next);
+	list_for_each_entry(controller, &controllers, all)
+		expire(controller, &dirty, &next);
 	settle(&dirty);
-	list_for_each_entry_safe(controller, following, &controllers,
-				 all) if (READ_ONCE(controller->closed) && list_empty(&controller->holds))
-	    controller_end(controller);
+	list_for_each_entry_safe(controller, following, &controllers, all)
+		if (READ_ONCE(controller->closed) && list_empty(&controller->holds))
+			controller_end(controller);
 	if (retry && (!next || time_after(next, jiffies + msecs_to_jiffies(RETRY_MS))))
 		next = jiffies + msecs_to_jiffies(RETRY_MS);
 	next_check = 0;
@@ -835,7 +839,8 @@ void gs_control_exit(void)
 	unsigned long flags;
 
 	spin_lock_irqsave(&gs_registry_lock, flags);
-	list_for_each_entry(controller, &controllers, all) WRITE_ONCE(controller->closed, true);
+	list_for_each_entry(controller, &controllers, all)
+		WRITE_ONCE(controller->closed, true);
 	spin_unlock_irqrestore(&gs_registry_lock, flags);
 	gs_watchdog_kick(0);
 	flush_delayed_work(&watchdog_work);

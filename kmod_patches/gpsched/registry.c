@@ -51,8 +51,9 @@ static struct gs_client *find_client(u32 handle)
 {
 	struct gs_client *client;
 
-	hash_for_each_possible(clients_by_handle, client, by_handle,
-			       handle) if (client->handle == handle) return client;
+	hash_for_each_possible(clients_by_handle, client, by_handle, handle)
+		if (client->handle == handle)
+			return client;
 	return NULL;
 }
 
@@ -60,9 +61,9 @@ static struct gs_object *find_object(u32 client, u32 handle)
 {
 	struct gs_object *object;
 
-	hash_for_each_possible(objects_by_handle, object, by_handle,
-			       object_key(client, handle)) if (object->handle == handle &&
-							       object->client->handle == client) return object;
+	hash_for_each_possible(objects_by_handle, object, by_handle, object_key(client, handle))
+		if (object->handle == handle && object->client->handle == client)
+			return object;
 	return NULL;
 }
 
@@ -194,8 +195,9 @@ static struct gs_object *group_subdevice(struct gs_object *name)
 	struct gs_object *child, *device = group_device(name);
 
 	if (device)
-		list_for_each_entry(child, &device->children,
-				    sibling) if (child->kind == GS_KIND_SUBDEVICE) return child;
+		list_for_each_entry(child, &device->children, sibling)
+			if (child->kind == GS_KIND_SUBDEVICE)
+				return child;
 	return NULL;
 }
 
@@ -223,8 +225,7 @@ bool gs_group_names(struct gs_group *group, u32 first_channel, struct gs_names *
 			names->subdevice_client = subdevice->client->handle;
 			names->subdevice = subdevice->handle;
 		}
-		list_for_each_entry(channel, &group->channels, in_group)
-		{
+		list_for_each_entry(channel, &group->channels, in_group) {
 			if (index++ < first_channel)
 				continue;
 			if (names->channels == ARRAY_SIZE(names->channel))
@@ -266,7 +267,8 @@ static void describe(struct gs_group *group, struct gs_object *name, struct gpsc
 	out->gpu = subdevice ? subdevice->device : 0;
 	out->subdevice = subdevice ? subdevice->handle : 0;
 	out->disabled = READ_ONCE(group->setting[GS_FIELD_DISABLED].applied);
-	list_for_each_entry(channel, &group->channels, in_group) out->channels++;
+	list_for_each_entry(channel, &group->channels, in_group)
+		out->channels++;
 }
 
 /* False when the group is gone. With `owner`, the caller gets a reference to the owner's pid. */
@@ -307,8 +309,7 @@ bool gs_group_of_pid(u32 pid, u32 engine, struct gpsched_group *out)
 	bool found = false;
 
 	rcu_read_lock();
-	hash_for_each_possible_rcu(groups_by_pid, group, by_pid, pid)
-	{
+	hash_for_each_possible_rcu(groups_by_pid, group, by_pid, pid) {
 		if (READ_ONCE(group->pid) != pid || READ_ONCE(group->dead))
 			continue;
 		if (engine && READ_ONCE(group->engine) != engine)
@@ -331,7 +332,7 @@ bool gs_group_of_pid(u32 pid, u32 engine, struct gpsched_group *out)
 struct news { /* gathered under the lock, told after it */
 	struct list_head dead;
 	struct gpsched_group group;
-	bool tell;
+	bool tell, kick;
 };
 
 static enum gs_kind kind_of(u32 class_, bool *tracked)
@@ -393,7 +394,8 @@ static void unlink_tree(struct gs_object *top, struct list_head *dead)
 
 	unlink_object(top, dead);
 	list_for_each_entry_from(object, dead, sibling)
-	    list_for_each_entry_safe(child, next, &object->children, sibling) unlink_object(child, dead);
+		list_for_each_entry_safe(child, next, &object->children, sibling)
+			unlink_object(child, dead);
 	if (top->kind == GS_KIND_CLIENT) {
 		hash_del(&top->client->by_handle);
 		hash_del(&top->client->by_file);
@@ -420,8 +422,7 @@ static void bury(struct list_head *dead)
 	struct gs_object *object, *next;
 	bool woken = false;
 
-	list_for_each_entry_safe_reverse(object, next, dead, sibling)
-	{
+	list_for_each_entry_safe_reverse(object, next, dead, sibling) {
 		struct gs_client *client = object->client;
 
 		if (object->kind == GS_KIND_GROUP && READ_ONCE(object->group->dead) && !object->group->told) {
@@ -513,8 +514,7 @@ static void adopt(struct gs_client *client)
 	client->pid = get_pid(task_tgid(current));
 	client->uid = current_euid();
 	put_pid(old);
-	list_for_each_entry(object, &client->flat, flat)
-	{
+	list_for_each_entry(object, &client->flat, flat) {
 		if (object->kind != GS_KIND_GROUP || object->group->dead)
 			continue;
 		hash_del_rcu(&object->group->by_pid);
@@ -537,7 +537,7 @@ static bool group_begins(struct gs_group *group, struct gs_object *name)
 	return true;
 }
 
-static void join_group(struct gs_object *object, struct gs_group *group)
+static void join_group(struct gs_object *object, struct gs_group *group, struct news *news)
 {
 	refcount_inc(&group->refs);
 	object->group = group;
@@ -547,8 +547,10 @@ static void join_group(struct gs_object *object, struct gs_group *group)
 	}
 	list_add_tail(&object->in_group, &group->channels);
 	group->channels_changed = true;
-	if (READ_ONCE(group->setting[GS_FIELD_DISABLED].applied))
+	if (READ_ONCE(group->setting[GS_FIELD_DISABLED].applied)) {
 		want_attention(group);
+		news->kick = true;
+	}
 }
 
 /* An object on a channel says which engine the channel's group is for; the strongest wins. */
@@ -588,9 +590,9 @@ static bool enter(struct gs_client *client, struct gs_object *object, u32 parent
 		return false;
 	}
 	if (object->kind == GS_KIND_GROUP)
-		join_group(object, group);
+		join_group(object, group, news);
 	else if (object->kind == GS_KIND_CHANNEL && (group ?: above->group))
-		join_group(object, group ?: above->group);
+		join_group(object, group ?: above->group, news);
 	if (object->kind == GS_KIND_GROUP) {
 		describe(object->group, object, &news->group);
 		news->tell = true;
@@ -601,6 +603,8 @@ static bool enter(struct gs_client *client, struct gs_object *object, u32 parent
 static void tell(struct news *news)
 {
 	bury(&news->dead);
+	if (news->kick)
+		gs_watchdog_kick(0);
 	if (!news->tell)
 		return;
 	gs_notify_group(GS_CMD_ADDED, &news->group);
@@ -743,8 +747,9 @@ void gs_file_closed(const void *file)
 	LIST_HEAD(dead);
 
 	spin_lock_irqsave(&gs_registry_lock, flags);
-	hash_for_each_possible_safe(clients_by_file, client, next, by_file,
-				    (unsigned long)file) if (client->file == file) unlink_tree(client->root, &dead);
+	hash_for_each_possible_safe(clients_by_file, client, next, by_file, (unsigned long)file)
+		if (client->file == file)
+			unlink_tree(client->root, &dead);
 	spin_unlock_irqrestore(&gs_registry_lock, flags);
 	bury(&dead);
 }
@@ -760,7 +765,8 @@ void gs_registry_exit(void)
 	int bucket;
 
 	spin_lock_irqsave(&gs_registry_lock, flags);
-	hash_for_each_safe(clients_by_handle, bucket, next, client, by_handle) unlink_tree(client->root, &dead);
+	hash_for_each_safe(clients_by_handle, bucket, next, client, by_handle)
+		unlink_tree(client->root, &dead);
 	spin_unlock_irqrestore(&gs_registry_lock, flags);
 	bury(&dead);
 	while ((group = gs_next_attention()))

@@ -3,8 +3,9 @@
  * Test builds only (GPSCHED_TEST=1): on a machine without a GPU the RM refuses devices, groups and channels, so no test
  * could reach what controls them. Here a refused allocation of such an object is believed: it enters the registry
  * through the very same ioctl, and controls on it, after the RM refused those too, are answered from a table.
- * Everything else is the product's code. /sys/kernel/debug/gpsched: `log` the controls, `fail` an NV_STATUS that
- * answers the next controls, `fail_count` how many, `fail_alloc` the n-th allocation of memory to fail, `delay_ms`.
+ * Everything else is the product's code. /sys/kernel/debug/gpsched: `log` the controls, `clear` forgets them, `fail` an
+ * NV_STATUS that answers the next controls, `fail_count` how many, `fail_alloc` the n-th allocation of memory to fail,
+ * `delay_ms`.
  */
 #ifdef GPSCHED_TEST
 #include <linux/debugfs.h>
@@ -106,11 +107,22 @@ static int log_show(struct seq_file *file, void *data)
 }
 DEFINE_SHOW_ATTRIBUTE(log);
 
+static int clear_set(void *data, u64 value)
+{
+	spin_lock(&log_lock);
+	logged = 0;
+	memset(timeslices, 0, sizeof(timeslices));
+	spin_unlock(&log_lock);
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(clear_fops, NULL, clear_set, "%llu\n");
+
 void gs_test_init(void)
 {
 	pr_warn("TEST BUILD: believes processes about objects that the driver refused\n");
 	folder = debugfs_create_dir("gpsched", NULL);
 	debugfs_create_file("log", 0400, folder, NULL, &log_fops);
+	debugfs_create_file_unsafe("clear", 0200, folder, NULL, &clear_fops);
 	debugfs_create_u32("fail", 0600, folder, &fail);
 	debugfs_create_u32("fail_count", 0600, folder, &fail_count);
 	debugfs_create_u32("delay_ms", 0600, folder, &delay_ms);

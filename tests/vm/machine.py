@@ -18,7 +18,9 @@ from pathlib import Path
 BUSYBOX = Path("/bin/busybox")
 BOOT_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
 # Slow, not wrong: emulation on a loaded machine trips these and they say nothing about a driver.
-HARMLESS = re.compile(r"clocksource|TSC|Marking.*unstable|sched: DL replenish|perf: interrupt took too long|hrtimer: interrupt took")
+HARMLESS = re.compile(
+    r"clocksource|TSC|Marking.*unstable|sched: DL replenish|perf: interrupt took too long|hrtimer: interrupt took"
+)
 SPLAT = re.compile(
     r"BUG:|WARNING:|Oops|general protection|Call Trace|kernel BUG|INFO: task|possible recursive|circular locking|"
     r"refcount_t|use-after-free|UBSAN|KASAN|list_(?:add|del) corruption|scheduling while atomic|"
