@@ -8,13 +8,9 @@ from gpsched.cli.arguments import Subparsers
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-
     from rich.console import Console
     from rich.table import Table
 
-    from gpsched.bench.demo import Progress as Report
     from gpsched.bench.result import Arm, DemoResult
 
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -46,12 +42,13 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from gpsched.bench.demo import DEFAULT_SECONDS, Comparison, run_demo
+    from gpsched.cli.progress import check_writable, progress
 
-    _check_writable(args.json)
+    check_writable(args.json)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwind: end the programs, restore every setting
-    with _progress(Console(stderr=True)) as progress:
+    with progress(Console(stderr=True)) as told:
         comparison = Comparison(seconds=args.seconds or DEFAULT_SECONDS)
-        result = run_demo(args.device, comparison, progress=progress)
+        result = run_demo(args.device, comparison, progress=told)
     if args.json:
         args.json.write_bytes(msgspec.json.encode(result) + b"\n")
     _print(result, Console())
@@ -66,38 +63,6 @@ def _seconds(text: str) -> float:
     if not 1 <= seconds <= 3600:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 1 to 3600")
     return seconds
-
-
-def _check_writable(path: Path | None) -> None:
-    """A minute of measuring must not end at a path that cannot be written."""
-    from gpsched.adaptive.errors import UsageError
-
-    if path is None:
-        return
-    try:
-        path.open("ab").close()
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}; choose another --json FILE") from error
-
-
-def _progress(console: "Console") -> "AbstractContextManager[Report]":
-    from contextlib import contextmanager
-
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description:32}"), BarColumn(), TimeElapsedColumn())
-
-    @contextmanager
-    def show() -> "Iterator[Report]":
-        with Progress(*columns, console=console, transient=True) as bars:
-            task = bars.add_task("starting", total=1.0)
-
-            def report(what: str, share: float) -> None:
-                bars.update(task, description=what, completed=share)
-
-            yield report
-
-    return show()
 
 
 def _print(result: "DemoResult", console: "Console") -> None:

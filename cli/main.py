@@ -25,12 +25,14 @@ SUBCOMMANDS = (
     "verify",
     "config",
     "doctor",
+    "calibrate",
     "top",
     "record",
     "replay",
     "dump",
     "completion",
     "demo",
+    "bench",
 )
 
 _EPILOG = """examples:

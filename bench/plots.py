@@ -1,0 +1,102 @@
+"""The plots of a report, as SVG text to be put into a page."""
+
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from gpsched.bench.arms import NATIVE
+from gpsched.bench.figures import overall_be
+from gpsched.bench.outcome import ArmResult, Point, ScenarioResult
+
+
+_QUANTILES = np.concatenate([np.linspace(0, 0.99, 199), np.linspace(0.99, 1, 60)])
+_STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "gpsched", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3}
+#: Okabe and Ito's colours, which readers who see few colours can tell apart; the same arm has the same one everywhere.
+_COLOURS = ("#000000", "#56B4E9", "#999999", "#D55E00", "#E69F00", "#F0E442", "#0072B2", "#CC79A7", "#009E73")
+
+
+def colour(arms: Sequence[str], arm: str) -> str:
+    """The colour of an arm among all of a result."""
+    return _COLOURS[arms.index(arm) % len(_COLOURS)]
+
+
+def latency_cdfs(point: Point, arms: Sequence[str]) -> str:
+    """One plot a service: the share of its requests that took at most so long, in each arm."""
+    names = [lc.name for lc in max(point.arms, key=lambda arm: len(arm.lc)).lc]
+
+    def draw(axes: Any, index: int) -> None:
+        for arm in point.arms:
+            if arm.lc:
+                values = np.concatenate([block.lc[index].latency_us for block in arm.blocks])
+                axes.plot(np.quantile(values, _QUANTILES), _QUANTILES, label=arm.arm, color=colour(arms, arm.arm))
+        axes.set(xscale="log", xlabel="latency in µs", ylabel="share of requests", title=names[index])
+
+    return _panels(draw, len(names))
+
+
+def trade_off(point: Point, arms: Sequence[str]) -> str:
+    """Each arm as a point: what the jobs keep of native co-run, and what the services pay over being alone."""
+
+    def draw(axes: Any, _index: int) -> None:
+        for arm in point.arms:
+            be, over = overall_be(arm, point.arm(NATIVE)), mean_over_alone(arm)
+            if be is not None and over is not None:
+                axes.plot(be, over, "o", color=colour(arms, arm.arm), label=arm.arm)
+        axes.set(xlabel="BE rate over native co-run", ylabel="LC mean over alone", title="nearer to (1, 1) is better")
+
+    return _panels(draw, 1)
+
+
+def sweep(scenario: ScenarioResult, arms: Sequence[str]) -> str:
+    """Over the values of the sweep: mean and 99th percentile over alone, and the jobs' rate over native co-run."""
+    series: tuple[tuple[str, Callable[[ArmResult, Point], float | None]], ...] = (
+        ("LC mean over alone", lambda arm, _point: mean_over_alone(arm)),
+        ("LC p99 over alone", lambda arm, _point: _mean([lc.p99_over_alone for lc in arm.lc])),
+        ("BE rate over native co-run", lambda arm, point: overall_be(arm, point.arm(NATIVE))),
+    )
+
+    def draw(axes: Any, index: int) -> None:
+        title, figure = series[index]
+        for name in arms:
+            known = [(point.value, figure(arm, point)) for point in scenario.points if (arm := point.arm(name))]
+            drawn = [(value, y) for value, y in known if y is not None]
+            if drawn:
+                axes.plot(*zip(*drawn, strict=True), "o-", label=name, color=colour(arms, name))
+        axes.set(xlabel=scenario.scenario.sweep.field if scenario.scenario.sweep else "", ylabel=title)
+
+    return _panels(draw, len(series))
+
+
+def mean_over_alone(arm: ArmResult) -> float | None:
+    """The mean of the services' ratios; None where they were not compared."""
+    return _mean([lc.mean_over_alone for lc in arm.lc])
+
+
+def _mean(ratios: Sequence[Any]) -> float | None:
+    values = [ratio.value for ratio in ratios if ratio is not None]
+    return float(np.mean(values)) if values else None
+
+
+def _panels(draw: Callable[[Any, int], None], count: int) -> str:
+    """Plots side by side, three a row, with one legend."""
+    columns = min(count, 3)
+    rows = -(-count // columns)
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(4.2 * columns + 1.4, 3.1 * rows), layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False).flat
+        for index, axes in enumerate(panels):
+            if index < count:
+                draw(axes, index)
+            else:
+                axes.set_visible(False)
+        handles, labels = panels[0].get_legend_handles_labels()
+        if handles:
+            figure.legend(handles, labels, loc="outside right upper", frameon=False)
+        out = io.StringIO()
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    text = out.getvalue()
+    return text[text.index("<svg") :]

@@ -1,0 +1,111 @@
+"""A result as tables for the terminal."""
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from gpsched.bench.arms import NATIVE
+from gpsched.bench.figures import overall_be
+from gpsched.bench.outcome import ArmResult, BenchResult, LcFigures, Point, ScenarioResult
+from gpsched.bench.stats import Ratio
+
+
+#: Fewer requests do not carry a 99th percentile, let alone a 99.9th.
+ENOUGH_REQUESTS = 1000
+
+_JOB_TITLES = ("BE", "gap ms", "CPU")
+_LEGEND = (
+    "alone: mean over the arm resident; SLO: share over it; BE: rate over native co-run; gap: longest without\n"
+    "progress; CPU: gpsched's, of one core"
+)
+
+
+def print_result(result: BenchResult, console: Console) -> None:
+    """Print everything but the raw latencies."""
+    host = result.host
+    kind = "simulated" if host.simulated else f"driver {host.driver}"
+    console.print(f"{host.gpu} ({kind}), {host.date}; latencies in µs of the GPU's time", highlight=False)
+    for scenario in result.scenarios:
+        _print_scenario(scenario, console)
+    console.print(_LEGEND, style="dim", highlight=False)
+
+
+def _print_scenario(scenario: ScenarioResult, console: Console) -> None:
+    console.print(f"\n{scenario.name}: {scenario.scenario.title}", style="bold", markup=False, highlight=False)
+    for point in scenario.points:
+        if point.value is not None and scenario.scenario.sweep is not None:
+            console.print(f"{scenario.scenario.sweep.field} = {point.value:g}", highlight=False)
+        _print_point(point, console)
+    for note in scenario.notes:
+        console.print(f"note: {note}", style="dim", markup=False, highlight=False)
+    if scenario.error:
+        console.print(f"FAILED: {scenario.error}", style="bold red", markup=False, highlight=False)
+
+
+def _print_point(point: Point, console: Console) -> None:
+    services = [lc.name for lc in max((arm.lc for arm in point.arms), key=len, default=[])]
+    for index, service in enumerate(services or [""]):
+        if len(services) > 1:
+            console.print(f"service {service}", highlight=False, markup=False)
+        console.print(_table(point, index))
+    for skipped in point.skipped:
+        console.print(f"skipped {skipped.arm}: {skipped.reason}", style="yellow", markup=False, highlight=False)
+    for line in remarks(point):
+        console.print(line, style="yellow", markup=False, highlight=False)
+
+
+def _table(point: Point, index: int) -> Table:
+    """One service in all arms; what concerns the jobs stands in the first service's table."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("arm", no_wrap=True)
+    for title in ("mean", "alone", "p50", "p99", "p99.9", "SLO", *(_JOB_TITLES if index == 0 else ())):
+        table.add_column(title, justify="right", no_wrap=True)
+    for arm in point.arms:
+        lc = arm.lc[index] if index < len(arm.lc) else None
+        table.add_row(arm.arm, *_latencies(lc), *(_jobs(arm, point) if index == 0 else ()))
+    return table
+
+
+def remarks(point: Point) -> list[str]:
+    """What a reader must know before trusting the figures of a point."""
+    few = min((lc.latency.count for arm in point.arms for lc in arm.lc), default=ENOUGH_REQUESTS)
+    said = [f"only {few} requests an arm: no p99.9, and a weak p99"] if few < ENOUGH_REQUESTS else []
+    for arm in point.arms:
+        if arm.lost_events:
+            said.append(f"{arm.arm}: {arm.lost_events} events were lost")
+        if arm.failed_controls:
+            said.append(f"{arm.arm}: {arm.failed_controls} controls failed")
+    wrong = [name for name, check in point.checks.items() if not check.ok]
+    return said + [f"STATE CORRUPTED: {name}" for name in wrong]
+
+
+def percent(ratio: Ratio | None) -> str:
+    """A ratio over 1 as a percentage with its interval."""
+    if ratio is None:
+        return "-"
+    low, high = ((bound - 1) * 100 for bound in (ratio.interval.low, ratio.interval.high))
+    return f"{(ratio.value - 1) * 100:+.1f} % [{low:+.1f} {high:+.1f}]"
+
+
+def _jobs(arm: ArmResult, point: Point) -> list[str]:
+    be = overall_be(arm, point.arm(NATIVE))
+    gap = max((job.largest_gap_us for job in arm.be), default=None)
+    return [
+        "-" if be is None else f"{be:.3f}",
+        "-" if gap is None else f"{gap / 1e3:.1f}",
+        "-" if arm.daemon_cpu is None else f"{arm.daemon_cpu:.0%}",
+    ]
+
+
+def _latencies(lc: LcFigures | None) -> list[str]:
+    if lc is None:
+        return ["-"] * 6
+    latency, over = lc.latency, lc.mean_over_alone
+    return [
+        f"{latency.mean:.0f}",
+        "-" if over is None else f"{over.value:.3f}",
+        f"{latency.p50:.0f}",
+        f"{latency.p99:.0f}",
+        f"{latency.p999:.0f}" if latency.count >= ENOUGH_REQUESTS else "-",
+        "-" if lc.slo_misses is None else f"{lc.slo_misses / latency.count:.1%}",
+    ]
