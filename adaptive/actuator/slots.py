@@ -83,7 +83,7 @@ def find_agent(pid: int) -> tuple[int, int] | None:
     folder = Path("/proc") / str(pid)
     try:
         tid = next(int(task.name) for task in (folder / "task").iterdir() if _read(task / "comm") == AGENT_THREAD)
-        page = next(link for link in (folder / "fd").iterdir() if AGENT_FILE in str(link.readlink()))
+        page = next(link for link in (folder / "fd").iterdir() if AGENT_FILE in _target(link))
         return tid, os.open(page, os.O_RDWR | os.O_CLOEXEC)
     except (StopIteration, OSError):
         return None
@@ -92,5 +92,13 @@ def find_agent(pid: int) -> tuple[int, int] | None:
 def _read(path: Path) -> str:
     try:
         return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _target(link: Path) -> str:
+    """Descriptors close while one looks."""
+    try:
+        return str(link.readlink())
     except OSError:
         return ""
