@@ -4,7 +4,7 @@
 .PHONY: demo test lint setup native clean
 
 PYTHON = .venv/bin/python
-NATIVE = adaptive/simgpu/native adaptive/actuator/native adaptive/agent/native bench/programs
+NATIVE = adaptive/simgpu/native adaptive/actuator/native adaptive/agent/native adaptive/hints/native bench/programs
 
 demo:
 	@scripts/setup.sh demo

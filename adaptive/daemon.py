@@ -31,6 +31,7 @@ from gpsched.adaptive.verify import verify
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _TICK_S = 0.5
+_FOLLOW_S = 0.02  # while latency-critical processes are busy
 _ENDING_S = 5.0  # an earlier daemon may still be putting things back
 _IDLE_START_S = 60.0  # an embedded daemon that nobody uses ends by itself
 
@@ -45,8 +46,8 @@ class AttachParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     starting: bool = False
 
 
-class DetachParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of the method ``detach``."""
+class PidParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the methods ``detach`` and ``hints``."""
 
     pid: int
 
@@ -90,6 +91,7 @@ class Daemon:
             self._probes.forget(os.getpid())  # a scan opens a client of its own for a moment
             selector.register(self._probes.fileno(), selectors.EVENT_READ, self._probes.consume)
             selector.register(self._node.keeper.fileno(), selectors.EVENT_READ, self._node.reap)
+            selector.register(self._node.steering.fileno(), selectors.EVENT_READ, self._node.steering.check)
             api = ApiServer(self._socket_path, selector, self._reads(), self._changes())
             stack.callback(api.close)
             self._node.adopt_running()
@@ -103,8 +105,11 @@ class Daemon:
     def _loop(self, selector: selectors.BaseSelector, exit_when_idle: bool) -> None:
         next_tick = time.monotonic() + _TICK_S
         while not self._stopping:
-            for key, _ in selector.select(max(0.0, next_tick - time.monotonic())):
+            wait = _FOLLOW_S if self._node.steering.busy else next_tick - time.monotonic()
+            for key, _ in selector.select(max(0.0, wait)):
                 key.data()
+            if self._node.steering.busy:
+                self._node.follow()
             if time.monotonic() >= next_tick:
                 self._probes.consume()
                 self._node.tick()
@@ -140,6 +145,7 @@ class Daemon:
     def _reads(self) -> dict[str, Any]:
         return {
             "snapshot": lambda _params: self._snapshot(),
+            "hints": lambda params: self._node.hints(_convert(params, PidParams).pid),
             "verify": lambda _params: verify(self._node.registry, self._node.keeper),
         }
 
@@ -156,7 +162,7 @@ class Daemon:
         return self._node.restore_all() + restore_pending(self._undo)
 
     def _detach(self, params: dict[str, Any]) -> None:
-        self._node.detach(_convert(params, DetachParams).pid)
+        self._node.detach(_convert(params, PidParams).pid)
 
     def _snapshot(self) -> Snapshot:
         keeper = self._node.keeper

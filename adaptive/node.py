@@ -4,14 +4,29 @@ import logging
 from dataclasses import replace
 from typing import Protocol
 
+from gpsched.adaptive.actuator.actuator import Actuator
 from gpsched.adaptive.config import Config
 from gpsched.adaptive.driver import scan
 from gpsched.adaptive.driver.watcher import AllocationWatcher, SliceSetByOwner
 from gpsched.adaptive.errors import GpschedError, NoGpuError, ProcessGoneError, UsageError
+from gpsched.adaptive.hints.model import HintsReport
 from gpsched.adaptive.model import ATTACHABLE, Class, ProcessView
 from gpsched.adaptive.policy.timeslice import Decision, decide
-from gpsched.adaptive.probes.events import Event, ProcExec, ProcExit, ProcFork, RmAlloc, RmControl, RmDup, RmFree
+from gpsched.adaptive.probes.events import (
+    CudaEvent,
+    Event,
+    HintEvent,
+    ProcExec,
+    ProcExit,
+    ProcFork,
+    RmAlloc,
+    RmControl,
+    RmDup,
+    RmFree,
+    WakeEvent,
+)
 from gpsched.adaptive.slices import SliceKeeper
+from gpsched.adaptive.steering import StartActuator, Steering
 from gpsched.adaptive.undo import UndoLog
 from gpsched.adaptive.views import GpuNumbers, process_view
 from gpsched.adaptive.workloads import procinfo, rules
@@ -29,10 +44,21 @@ class NotManagedError(GpschedError):
         super().__init__(f"process {pid} is not managed; see: gpsched list")
 
 
+class NotLatencyCriticalError(GpschedError):
+    """Only latency-critical processes have hints. Field: ``pid``."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        super().__init__(f"process {pid} is best-effort, which has no hints; see: gpsched list")
+
+
 class Prober(Protocol):
     """What the node needs of the probes."""
 
     def manage(self, pid: int, class_: Class) -> None: ...  # noqa: D102
+    def send_fast(self, pid: int, enabled: bool) -> None: ...  # noqa: D102
+    @property
+    def fast_ring(self) -> int: ...  # noqa: D102
     def forget(self, pid: int) -> None: ...  # noqa: D102
     def counters(self, pid: int) -> dict[str, int]: ...  # noqa: D102
 
@@ -40,7 +66,7 @@ class Prober(Protocol):
 class Node:
     """All managed processes and their control. Not thread-safe: everything happens on the daemon's loop."""
 
-    def __init__(self, config: Config, probes: Prober, undo: UndoLog) -> None:
+    def __init__(self, config: Config, probes: Prober, undo: UndoLog, actuator: StartActuator = Actuator) -> None:
         self.config = config
         self.registry = Registry()
         self.keeper = SliceKeeper(undo)
@@ -49,6 +75,8 @@ class Node:
         self._watcher = AllocationWatcher()
         self._rescan: set[int] = set()
         self._numbers = GpuNumbers()
+        ring = lambda: probes.fast_ring  # noqa: E731 - exists once the probes are loaded
+        self.steering = Steering(config, self.registry, self.keeper, probes.send_fast, ring, actuator)
 
     # ---- what the probes report
 
@@ -57,6 +85,8 @@ class Node:
         match event:
             case RmAlloc() | RmFree() | RmControl() | RmDup():
                 self._on_rm(event)
+            case CudaEvent() | WakeEvent() | HintEvent():
+                self.steering.observe(event)
             case ProcFork():
                 self._on_fork(event)
             case ProcExec():
@@ -141,6 +171,7 @@ class Node:
     def restore_all(self) -> int:
         """Detach every process; return how many settings were put back."""
         changed = len(self._undo.pending())
+        self.steering.close()
         for process in self.registry:
             self._release(process.pid)
         return changed - len(self._undo.pending())
@@ -162,6 +193,21 @@ class Node:
 
     # ---- upkeep
 
+    def follow(self) -> None:
+        """Between ticks, while latency-critical processes are busy: learn, and replan when something was learned."""
+        self.steering.tick()
+        if self.steering.changed:
+            self.apply()
+
+    def hints(self, pid: int) -> HintsReport:
+        """Return what was learned about a process; raise ``NotManagedError``, ``NotLatencyCriticalError``."""
+        if self.registry.get(pid) is None:
+            raise NotManagedError(pid)
+        report = self.steering.report(pid)
+        if report is None:
+            raise NotLatencyCriticalError(pid)
+        return report
+
     def reap(self) -> None:
         """Forget the processes that have ended: copies of their descriptors keep their GPU memory allocated."""
         for pid in self.keeper.exited():
@@ -172,6 +218,7 @@ class Node:
         for process in self.registry:
             if not self._lives(process):
                 self._remove(process.pid)
+        self.steering.tick()
         rescan, self._rescan = self._rescan, set()
         for pid in rescan:
             if self.registry.get(pid) is not None:
@@ -180,9 +227,11 @@ class Node:
 
     def apply(self) -> None:
         """Carry out what policy decides for the present processes."""
-        decisions = decide(self.registry, self.config.timeslice)
+        self.steering.choose()
+        decisions = decide(self.registry, self.config.timeslice, self.steering.turns())
         for process in self.registry:
             self._apply_to(process, decisions)
+        self.steering.publish()
 
     def views(self) -> list[ProcessView]:
         """The managed processes that use a GPU or were named by a user or a rule."""
@@ -197,11 +246,12 @@ class Node:
             decision = decisions[process.pid, group.group.gpu_id]
             reached &= self.keeper.want(process, group, decision.timeslice_us)
             reasons.append(decision.reason)
-        process.level = "timeslice" if reached else "observe"
+        process.level = process.mechanism if reached else "observe"
         if groups and not reached:
             process.reason = f"control failed: {self.keeper.last_failure}"
         else:
-            process.reason = "; ".join(dict.fromkeys(reasons)) or "no GPU context yet"
+            reasons.append(process.hint_reason)
+            process.reason = "; ".join(filter(None, dict.fromkeys(reasons))) or "no GPU context yet"
 
     def _add(self, pid: int, class_: Class, source: str, tenant: str, slo_us: float | None) -> Process | None:
         """Register the process or change its class; None when it is gone already."""
@@ -238,17 +288,19 @@ class Node:
         self._rescan.discard(pid)  # what this scan could not tell, the next would not either
 
     def _release(self, pid: int) -> None:
+        """Out of the plans first, so that the actuator enables it, then its own slices, then its descriptors."""
         process = self.registry.get(pid)
         if process is None:
             return
+        self._drop(pid)
+        self._probes.forget(pid)
+        self.steering.publish()
         kept = [group for group in process.groups.values() if not self.keeper.want(process, group, None)]
         if any(group.original_us is not None for group in kept) and self._lives(process):
             log.warning("process %d keeps changed settings; gpsched restore tries again", pid)
             self.keeper.close(process)
         else:
             self.keeper.forget(process)
-        self._drop(pid)
-        self._probes.forget(pid)
 
     def _remove(self, pid: int) -> None:
         """The process ended."""
@@ -283,6 +335,7 @@ class Node:
 
     def _drop(self, pid: int) -> None:
         self.registry.remove(pid)
+        self.steering.forget(pid)
         self._watcher.forget(pid)
         self._rescan.discard(pid)
 

@@ -19,6 +19,8 @@ SUBCOMMANDS = (
     "attach",
     "detach",
     "list",
+    "hints",
+    "explain",
     "daemon",
     "restore",
     "status",

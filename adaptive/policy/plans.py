@@ -29,21 +29,24 @@ def sharing(processes: Iterable[Process]) -> dict[Gpu, tuple[list[Process], list
 
 
 def build(processes: Iterable[Process], choices: Mapping[int, Choice], settings: Reservations) -> PlanSet:
-    """Return plans for every GPU on which best-effort work must be kept off: for reservations, or to take turns."""
+    """Return plans for every GPU on which best-effort work gives way to others, or takes turns.
+
+    All groups whose slices were changed are members, so that the actuator restores them should the daemon be killed.
+    """
     gpus: list[GpuPlan] = []
     members: list[Member] = []
     plans: list[Plan] = []
     for gpu, (lc, be) in sharing(processes).items():
-        reserving = [process for process in lc if process.mechanism in _MECHANISMS and process.pid in choices]
-        if not reserving and len(be) < 2:
+        if not lc and len(be) < 2:
             continue
         index = len(gpus)
         gpus.append(GpuPlan(_turns(be, settings), 1.0 - settings.be_floor))
         for turn, process in enumerate(be):
             members += _members(process, gpu, Role.BE, index, turn)
-        for process in reserving:
+        for process in lc:
             members += _members(process, gpu, Role.LC, index, 0)
-            plans.append(_plan(process, choices[process.pid], index, settings))
+            if process.mechanism in _MECHANISMS and process.pid in choices:
+                plans.append(_plan(process, choices[process.pid], index, settings))
     return PlanSet(tuple(gpus), tuple(members), tuple(plans))
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpsched.adaptive import node as node_module
+from gpsched.adaptive.actuator.actuator import Actuator
+from gpsched.adaptive.actuator.errors import ActuatorMissingError
 from gpsched.adaptive.config import Config, Rule
 from gpsched.adaptive.driver.errors import ControlError, HandleGoneError
 from gpsched.adaptive.driver.types import ChannelGroup
@@ -64,6 +66,15 @@ class Probes:
     def counters(self, pid: int) -> dict[str, int]:
         return {"launch": pid}
 
+    def send_fast(self, pid: int, enabled: bool) -> None:
+        raise AssertionError("nobody reads it without an actuator")
+
+    fast_ring = -1
+
+
+def no_actuator(_files: object, _ring: int) -> Actuator:
+    raise ActuatorMissingError(Path("none"))
+
 
 class Machine:
     """A node with its stand-ins, and real processes for it to manage."""
@@ -71,7 +82,7 @@ class Machine:
     def __init__(self, directory: Path, config: Config | None = None) -> None:
         self.gpu, self.probes, self.directory = Gpu(), Probes(), directory
         self.undo = UndoLog(directory)
-        self.node = Node(config or Config(), self.probes, self.undo)
+        self.node = Node(config or Config(), self.probes, self.undo, no_actuator)
         self.node.keeper.control = self.gpu.control  # type: ignore[method-assign,assignment]
         self.children: list[subprocess.Popen[bytes]] = []
 

@@ -58,7 +58,8 @@ def test_an_lc_with_a_trigger_and_one_be() -> None:
 
 def test_nothing_to_do_means_no_plan() -> None:
     lc, be = _process(1, "lc", 0), _process(2, "be", 0)
-    assert plans.build([lc, be], {}, SETTINGS) == plans.PlanSet(gpus=())
+    assert plans.build([lc, be], {1: _choice()}, SETTINGS).plans == ()  # level timeslice: slices suffice
+    assert plans.build([be], {}, SETTINGS) == plans.PlanSet(gpus=())
     reserving = _process(1, "lc", 0, mechanism="reserve")
     assert plans.build([reserving], {1: _choice()}, SETTINGS).gpus == ()  # nobody to keep off
     assert plans.build([reserving, _process(2, "be", 1)], {1: _choice()}, SETTINGS).gpus == ()  # on another GPU

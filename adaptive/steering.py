@@ -1,0 +1,280 @@
+"""Keeps the actuator's plans in step with the processes and with what is learned about their bursts.
+
+The slow way of docs/design.md: events feed a learner per latency-critical process, its choice decides the level, policy
+turns both into plans, and the actuator executes them without us.
+"""
+
+import logging
+import os
+import select
+import time
+from collections.abc import Callable
+
+from gpsched.adaptive.actuator.actuator import Actuator
+from gpsched.adaptive.actuator.errors import ActuatorGoneError, ActuatorMissingError, PlanLimitError, PlanRefusedError
+from gpsched.adaptive.actuator.plans import PlanSet
+from gpsched.adaptive.actuator.records import Record
+from gpsched.adaptive.actuator.slots import find_agent
+from gpsched.adaptive.config import Config
+from gpsched.adaptive.driver.files import DriverFiles
+from gpsched.adaptive.errors import GpschedError, ProcessGoneError
+from gpsched.adaptive.hints.adapter import EventAdapter
+from gpsched.adaptive.hints.costs import LEVELS
+from gpsched.adaptive.hints.learner import HintLearner
+from gpsched.adaptive.hints.model import HintsReport
+from gpsched.adaptive.hints.observations import Lost, Tick
+from gpsched.adaptive.hints.outputs import ChoiceChanged, Output, Reserve
+from gpsched.adaptive.model import Level
+from gpsched.adaptive.policy import plans
+from gpsched.adaptive.policy.levels import Prospect, choose_level
+from gpsched.adaptive.probes.events import Event, encode_hint
+from gpsched.adaptive.slices import SliceKeeper
+from gpsched.adaptive.workloads.registry import Process, Registry
+
+
+log = logging.getLogger(__name__)
+
+_BUSY_S = 1.0
+_RETRY_S = 10.0  # an actuator that died is started again no sooner
+_LEVELS: tuple[Level, ...] = ("reserve", "hold")
+
+
+StartActuator = Callable[[Callable[[int], DriverFiles], int], Actuator]
+
+
+class Steering:
+    """The learners and the actuator of the node. Everything happens on the daemon's loop.
+
+    ``send_fast(pid, on)`` makes the kernel copy the process' events to the actuator's ring, whose map is ``ring``.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        registry: Registry,
+        keeper: SliceKeeper,
+        send_fast: Callable[[int, bool], None],
+        ring: Callable[[], int],
+        start: StartActuator = Actuator,
+    ) -> None:
+        self.config = config
+        self._registry, self._keeper, self._send_fast, self._ring = registry, keeper, send_fast, ring
+        self._start = start
+        self._chosen: dict[int, tuple[object, ...]] = {}
+        self._learners: dict[int, HintLearner] = {}
+        self._adapters: dict[int, EventAdapter] = {}
+        self._seen = 0.0
+        self._agents: dict[int, bool] = {}
+        self._actuator: Actuator | None = None
+        self._published = PlanSet(gpus=())
+        self._not_before = 0.0
+        self._ends = select.epoll()
+        self._changed = False
+        self.records: dict[int, list[Record]] = {}
+
+    # ---- what the kernel and the clock report
+
+    def observe(self, event: Event) -> None:
+        """Feed an event of a latency-critical process to its learner."""
+        learner = self._learner(event.pid)
+        if learner is None:
+            return
+        self._seen = time.monotonic()
+        for observation in self._adapters[event.pid].convert(event):
+            for output in learner.observe(observation):
+                self._take(event.pid, output)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a latency-critical process did something lately, so that ``tick`` should come every few ms."""
+        return time.monotonic() - self._seen < _BUSY_S
+
+    def lost(self, count: int) -> None:
+        """Events were lost: what is pending can no longer be trusted."""
+        now = time.monotonic_ns() / 1000
+        for pid, learner in self._learners.items():
+            for output in learner.observe(Lost(now, count)):
+                self._take(pid, output)
+
+    def tick(self) -> None:
+        """Let time pass for the learners; collect what the actuator did; look after it."""
+        now = time.monotonic_ns() / 1000
+        for pid, learner in list(self._learners.items()):
+            for output in learner.observe(Tick(now)):
+                self._take(pid, output)
+        if self._actuator is not None:
+            for record in self._actuator.records():
+                log.debug("%s", record)
+                kept = self.records.setdefault(record.pid, [])
+                kept.append(record)
+                del kept[:-100]
+
+    def fileno(self) -> int:
+        """Descriptor that is readable when ``check`` is due."""
+        return self._ends.fileno()
+
+    def check(self) -> None:
+        """See what the actuator says; when it died, everything it had done is undone."""
+        if self._actuator is None:
+            return
+        try:
+            self._actuator.check()
+        except ActuatorGoneError as error:
+            self._drop(error)
+        except PlanRefusedError as error:
+            log.warning("%s", error)
+
+    # ---- what follows
+
+    @property
+    def changed(self) -> bool:
+        """Whether ``choose`` and ``publish`` are due."""
+        return self._changed
+
+    def choose(self) -> None:
+        """Choose the level of every latency-critical process."""
+        self._changed = False
+        shared = plans.sharing(self._registry)
+        beside_be = {process.pid for lc, _ in shared.values() for process in lc}
+        for process in self._registry:
+            if process.class_ == "lc":
+                self._choose_one(process, process.pid in beside_be)
+
+    def publish(self) -> None:
+        """Hand the plans to the actuator, if they changed. On any failure best-effort work runs unhindered."""
+        choices = {pid: learner.chosen() for pid, learner in self._learners.items()}
+        plan_set = plans.build(self._registry, choices, self.config.reservations)
+        if plan_set == self._published or (self._actuator is None and not plan_set.gpus):
+            return
+        actuator = self._running()
+        if actuator is None:
+            return
+        try:
+            self._follow(plan_set)
+            actuator.publish(plan_set)
+            self._published = plan_set
+        except ActuatorGoneError as error:
+            self._drop(error)
+        except ProcessGoneError:
+            self._changed = True  # its exit will be told; the next plans are without it
+        except (PlanLimitError, PlanRefusedError, GpschedError) as error:
+            log.warning("%s", error)
+
+    def turns(self) -> frozenset[int | None]:
+        """GPUs whose best-effort processes can take turns."""
+        crowded = frozenset(gpu for gpu, (_, be) in plans.sharing(self._registry).items() if len(be) > 1)
+        return crowded if crowded and self._running() is not None else frozenset()
+
+    def forget(self, pid: int) -> None:
+        """The process ended or is left alone."""
+        self._learners.pop(pid, None)
+        self._adapters.pop(pid, None)
+        self._agents.pop(pid, None)
+        self._chosen.pop(pid, None)
+        self.records.pop(pid, None)
+
+    def report(self, pid: int) -> HintsReport | None:
+        """Return what was learned about a latency-critical process; None for others."""
+        learner = self._learner(pid)
+        return learner.report() if learner else None
+
+    def close(self) -> None:
+        """End the actuator; it undoes everything."""
+        if self._actuator is not None:
+            self._actuator.stop()
+            self._actuator = None
+        self._published = PlanSet(gpus=())
+
+    # ---- inside
+
+    def _learner(self, pid: int) -> HintLearner | None:
+        if pid not in self._learners:
+            process = self._registry.get(pid)
+            if process is None or process.class_ != "lc":
+                return None
+            self._learners[pid] = HintLearner(pid=pid, costs=LEVELS["reserve"])
+            self._adapters[pid] = EventAdapter()
+        return self._learners[pid]
+
+    def _take(self, pid: int, output: Output) -> None:
+        match output:
+            case ChoiceChanged():
+                self._changed = True
+            case Reserve(start_us=start, trigger=matcher) if matcher.kind in plans.ANNOUNCED:
+                self._announce(pid, start)
+
+    def _announce(self, pid: int, start_us: float) -> None:
+        """A predicted arrival or an explicit hint: no event in the kernel tells the actuator of it."""
+        if self._actuator is not None and any(plan.pid == pid for plan in self._published.plans):
+            try:
+                self._actuator.announce(encode_hint(round(start_us * 1000), pid))
+            except ActuatorGoneError as error:
+                self._drop(error)
+
+    def _choose_one(self, process: Process, beside_be: bool) -> None:
+        learner = self._learners.get(process.pid)
+        available = self._available(process.pid) if beside_be else ()
+        basis = (beside_be, available, learner and learner.chosen().generation)
+        if self._chosen.get(process.pid) == basis:
+            return
+        self._chosen[process.pid] = basis
+        if learner is None or not beside_be or not available:
+            process.mechanism, process.hint_reason = "timeslice", ""
+            return
+        prospects: dict[Level, Prospect] = {level: Prospect(*learner.expected(LEVELS[level])) for level in available}
+        budget = self.config.reservations.waste_budget
+        level, process.hint_reason = choose_level(prospects, process.mechanism, budget)
+        if level != process.mechanism:
+            log.info("pid %d: level %s, %s", process.pid, level, process.hint_reason)
+        process.mechanism = level
+        learner.set_costs(LEVELS[level if level != "timeslice" else available[-1]])
+
+    def _available(self, pid: int) -> tuple[Level, ...]:
+        wanted = self.config.reservations.level
+        if wanted == "timeslice":
+            return ()
+        if not self._agents.get(pid):
+            self._agents[pid] = _has_agent(pid)
+        levels = tuple(level for level in _LEVELS if level != "hold" or self._agents[pid])
+        return levels if wanted == "auto" else tuple(level for level in levels if level == wanted)
+
+    def _running(self) -> Actuator | None:
+        if self._actuator is None and time.monotonic() >= self._not_before:
+            try:
+                self._actuator = self._start(self._keeper.files, self._ring())
+            except (ActuatorMissingError, OSError) as error:
+                log.warning("%s; levels above timeslice are off", error)
+                self._not_before = float("inf")
+                return None
+            self._published = PlanSet(gpus=())
+            self._ends.register(self._actuator.fileno(), select.EPOLLIN)
+        return self._actuator
+
+    def _drop(self, error: ActuatorGoneError) -> None:
+        """It is gone and everything undone, slices included; another one is started after a while."""
+        log.warning("%s", error)
+        for member in self._published.members:
+            process = self._registry.get(member.pid)
+            group = process.groups.get(member.group.key) if process else None
+            if group is not None and member.original_us:
+                group.timeslice_us = member.original_us
+        if self._actuator is not None:
+            self._actuator.stop()
+        self._actuator, self._published = None, PlanSet(gpus=())
+        self._not_before = time.monotonic() + _RETRY_S
+        self._changed = True
+
+    def _follow(self, plan_set: PlanSet) -> None:
+        """Only processes with a plan pay for the second copy of their events."""
+        before, now = ({plan.pid for plan in each.plans} for each in (self._published, plan_set))
+        for pid in now - before:
+            self._send_fast(pid, True)
+        for pid in before - now:
+            self._send_fast(pid, False)
+
+
+def _has_agent(pid: int) -> bool:
+    found = find_agent(pid)
+    if found is not None:
+        os.close(found[1])
+    return found is not None
