@@ -136,6 +136,14 @@ class Bed:
             time.sleep(0.002)
         return [job.pid for job, old, new in zip(self.jobs, before, self.kernels(), strict=True) if new > old]
 
+    def waits(self):
+        """How long each of the service's last bursts waited for the GPU, µs on its clock, sorted."""
+        launches = next(p["launches"] for p in self.gpu.stats()["processes"] if p["pid"] == self.service.pid)
+        first = {}
+        for submit, start, _ in launches:
+            first[submit] = min(start, first.get(submit, start))
+        return sorted(start - submit for submit, start in first.items())
+
     @contextlib.contextmanager
     def connection(self):
         with socket.create_connection(("127.0.0.1", self.service.ready["port"]), timeout=30) as client:
