@@ -70,6 +70,22 @@ static __always_inline void count_call(u32 pid, u32 call)
 		__sync_fetch_and_add(&own->calls[call], 1);
 }
 
+/* The entry of a query is not sent, so that its return must say what was asked for. */
+static __always_inline void remember_query(u64 handle)
+{
+	struct thread *thread = current_thread();
+
+	if (thread)
+		thread->queried = handle;
+}
+
+static __always_inline u64 remembered_query(void)
+{
+	struct thread *thread = current_thread();
+
+	return thread ? thread->queried : 0;
+}
+
 /* A query tells something only by its result, so its entry is counted and not sent. */
 static __always_inline int on_enter(struct pt_regs *ctx)
 {
@@ -80,8 +96,12 @@ static __always_inline int on_enter(struct pt_regs *ctx)
 	struct gs_event *event;
 
 	count_call(pid, call);
-	if (!process || is_query(call))
+	if (!process)
 		return 0;
+	if (is_query(call)) {
+		remember_query(argument(ctx, GS_COOKIE_HANDLE(cookie)));
+		return 0;
+	}
 	enter_cuda(!is_entry_only(call));
 	event = reserve_event(GS_CUDA_ENTER);
 	if (!event)
@@ -114,6 +134,8 @@ static __always_inline int on_return(struct pt_regs *ctx)
 	event->call = call;
 	event->flags = GS_COOKIE_FLAGS(cookie);
 	event->result = result;
+	if (is_query(call))
+		event->cuda.handle = remembered_query();
 	submit_event(event, process);
 	return 0;
 }

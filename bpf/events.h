@@ -85,7 +85,8 @@ enum gs_hint {
 #define GS_COOKIE_BYTES(cookie) (((cookie) >> 20) & 0xf)
 #define GS_ARG_LAUNCH_CONFIG 15 /* the stream is inside the CUlaunchConfig of argument 1 */
 
-/* Zero on GS_CUDA_RETURN: the matching GS_CUDA_ENTER of the same thread has them. */
+/* Zero on GS_CUDA_RETURN, the matching GS_CUDA_ENTER of the same thread has them; queries, sent only then, have theirs.
+ */
 struct gs_cuda {
 	__u64 handle; /* stream of launches, copies, stream sync and query; event of event record, sync and query */
 	__u64 bytes;  /* copies whose size is an argument; the stream of an event record */

@@ -55,6 +55,7 @@ BPF_TABLE("lru_hash", u64, struct source, sources, 8192);
 struct thread {
 	u32 unrelated; /* futex wakes since its last CUDA call */
 	u32 inside;    /* of a CUDA call */
+	u64 queried;   /* stream or event of its last query */
 };
 
 BPF_TABLE("lru_hash", u32, struct thread, threads, 8192);

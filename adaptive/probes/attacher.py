@@ -4,12 +4,13 @@ Without multi-links an attachment takes seconds, and the event loop must not wai
 attachments of one file must not race.
 """
 
+import itertools
 import logging
 import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import msgspec
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 
 Attach = Callable[[str, dict[int, int]], list[int]]
 AttachHint = Callable[[str, int], list[int]]
+_AT_ONCE, _SOON, _LATER = range(3)  # urgency of jobs
 
 
 class Attachment(msgspec.Struct, frozen=True):
@@ -41,7 +43,8 @@ class Attacher:
 
     def __init__(self, attach: Attach, attach_hint: AttachHint) -> None:
         self._attach, self._attach_hint = attach, attach_hint
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._jobs: queue.PriorityQueue[tuple[int, int, Callable[[], None] | None]] = queue.PriorityQueue()
+        self._numbers = itertools.count()  # jobs of one urgency keep their order
         self._searched: set[libraries.FileId] = set()  # for the hint function
         self._done: dict[libraries.FileId, Attachment] = {}
         self._descriptors: list[int] = []
@@ -63,8 +66,8 @@ class Attacher:
         self._put(self._serve_host)
 
     def hints(self, pid: int) -> None:
-        """Ask for the hint function in whatever program files a process has mapped."""
-        self._put(partial(self._serve_hints, pid))
+        """Ask for the hint function in whatever program files a process has mapped; libraries of others come first."""
+        self._put(partial(self._serve_hints, libraries.mapped_programs(pid, self._searched)), _LATER)
 
     def attachments(self) -> tuple[Attachment, ...]:
         """Return what was attached so far, failures included, in that order."""
@@ -81,17 +84,17 @@ class Attacher:
 
         Bounded because without multi-links each probe waits for a grace period of the kernel.
         """
-        self._jobs.put(None)
+        self._jobs.put((_AT_ONCE, next(self._numbers), None))
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def _put(self, job: Callable[[], None]) -> None:
+    def _put(self, job: Callable[[], None], urgency: int = _SOON) -> None:
         with self._changed:
             self._pending += 1
-        self._jobs.put(job)
+        self._jobs.put((urgency, next(self._numbers), job))
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (job := self._jobs.get()[2]) is not None:
             try:
                 job()
             except ProcessGoneError:
@@ -115,9 +118,12 @@ class Attacher:
         if libraries.OWN_HINT.exists():
             self._search(libraries.open_library(str(libraries.OWN_HINT)))
 
-    def _serve_hints(self, pid: int) -> None:
-        for library in libraries.mapped_programs(pid, self._searched):
+    def _serve_hints(self, rest: Iterator[libraries.Library]) -> None:
+        """One file at a time: frameworks map hundreds, and other processes' first launches must not wait for them."""
+        library = next(rest, None)
+        if library:
             self._search(library)
+            self._put(partial(self._serve_hints, rest), _LATER)
 
     def _search(self, library: libraries.Library) -> None:
         """Probe the hint function if the file has it; each file is searched once."""

@@ -124,7 +124,7 @@ class CudaEvent(Event, frozen=True, gc=False):
     """A latency-critical process enters a CUDA call, or returns from it.
 
     On the return ``result`` is the CUresult, and ``handle`` and ``size`` (bytes) are 0. Queries come only as a return,
-    event records only as an entry, with the event as ``handle`` and the stream as ``size``.
+    with their handle; event records only as an entry, with the event as ``handle`` and the stream as ``size``.
     """
 
     call: Call

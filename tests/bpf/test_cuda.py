@@ -51,7 +51,9 @@ def test_every_entry_point_gives_its_event(recorder: Recorder, victim: Victim, l
         victim.do(command(symbol))
         events = cuda_events(recorder, victim.pid)[seen:]
         if call in QUERIES:
-            assert [(event.call, event.is_return, event.result) for event in events] == [(call, True, 0)], symbol
+            (event,) = events
+            assert (event.call, event.is_return, event.result) == (call, True, 0), symbol
+            assert event.handle == expected_handle(arguments), symbol
             continue
         if call is Call.EVENT_RECORD:
             (event,) = events

@@ -83,6 +83,7 @@ def test_library_is_found_when_its_client_appears(
 ) -> None:
     library = fake_cuda.build(tmp_path)
     recorder.probes.manage(victim.pid, "lc")
+    assert recorder.probes.wait_attached(30)  # it has been looked for, and was not there yet
     assert victim.do(f"load {library}") == 1
     assert launches(recorder, victim) == 0
     victim.allocate_client(victim.do(f"open {nvidiactl}"))

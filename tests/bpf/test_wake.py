@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import subprocess
 import sys
 import time
@@ -245,7 +244,7 @@ input()
 
 def test_kernel_that_refuses_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     """Whatever was hooked before is unhooked, nobody waits for it, and it is not tried again."""
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     hooks = WakeHooks(dict.fromkeys(HOOKS, -1))
     hooks.want(True)
     assert hooks.wait(10)
@@ -254,7 +253,7 @@ def test_kernel_that_refuses_is_told_once(caplog: pytest.LogCaptureFixture) -> N
     hooks.close()
     assert not hooks.attached()
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 @contextlib.contextmanager
