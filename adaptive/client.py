@@ -3,7 +3,7 @@
 import socket
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -11,6 +11,9 @@ from gpsched.adaptive import paths, protocol
 from gpsched.adaptive.errors import DaemonUnreachableError, GpschedError
 from gpsched.adaptive.hints.model import HintsReport
 from gpsched.adaptive.model import Class, SettingCheck, Snapshot
+
+
+_T = TypeVar("_T")
 
 
 class RemoteError(GpschedError):
@@ -50,15 +53,15 @@ class Client:
 
     def snapshot(self) -> Snapshot:
         """Return everything the daemon knows now."""
-        return msgspec.json.decode(self._call("snapshot"), type=Snapshot)
+        return self._decoded("snapshot", Snapshot)
 
     def hints(self, pid: int) -> HintsReport:
         """Return what was learned about a latency-critical process; raises ``RemoteError`` when it is not one."""
-        return msgspec.json.decode(self._call("hints", {"pid": pid}), type=HintsReport)
+        return self._decoded("hints", HintsReport, {"pid": pid})
 
     def verify(self) -> list[SettingCheck]:
         """Ask the driver what it has for every managed channel group; ``ok`` tells whether it is what was intended."""
-        return msgspec.json.decode(self._call("verify"), type=list[SettingCheck])
+        return self._decoded("verify", list[SettingCheck])
 
     def attach(
         self, pid: int, class_: Class, *, slo_us: float | None = None, tenant: str | None = None, starting: bool = False
@@ -76,7 +79,14 @@ class Client:
 
     def restore(self) -> int:
         """Give every process its own settings back, detach all; return how many settings were restored."""
-        return msgspec.json.decode(self._call("restore"), type=int)
+        return self._decoded("restore", int)
+
+    def _decoded(self, method: str, type_: type[_T], params: dict[str, Any] | None = None) -> _T:
+        """Call; an answer of another form than ours comes from a daemon of another version, or from none."""
+        try:
+            return msgspec.json.decode(self._call(method, params), type=type_)
+        except msgspec.MsgspecError as error:
+            raise DaemonUnreachableError(str(self.path), f"its answer is of another version: {error}") from error
 
     def _call(self, method: str, params: dict[str, Any] | None = None) -> msgspec.Raw:
         try:

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         settings = config.load(Path(args.config), required=True)
     else:
         settings = config.load(paths.CONFIG, paths.CONFIG_DIR)
-    print(to_toml(settings) if args.action == "show" else f"right: {len(settings.rule)} rules")
+    print(to_toml(settings) if args.action == "show" else f"right: {len(settings.rule)} rules\n", end="")
     return 0
 
 

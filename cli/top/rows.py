@@ -70,5 +70,5 @@ def _tree(found: list[ProcessView], history: History) -> Iterator[Row]:
 def _group(parent: str, group: GroupView, pid: int) -> Row:
     slice_ = Cell(format_duration(group.timeslice_us)) if group.timeslice_us is not None else Cell("-", "dim")
     name = Cell(f"{group.engine}, {group.channels} ch", "dim")
-    cells = {"PID": Cell(f"   {group.handle:x}", "dim"), "SLICE": slice_, "NAME": name}
+    cells = {"PID": Cell(f"   {group.handle & 0xFFFF:04x}", "dim"), "SLICE": slice_, "NAME": name}
     return Row(f"{parent}c{group.client:x}:{group.handle:x}", cells, pid)

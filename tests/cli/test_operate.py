@@ -1,0 +1,297 @@
+"""The commands for operators against daemons that are old, new, odd or broken, and against files that are cut."""
+
+import json
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpsched.adaptive.api import ApiServer
+from gpsched.adaptive.config import Config
+from gpsched.adaptive.model import SettingCheck, Snapshot
+from gpsched.adaptive.record import Writer
+from gpsched.cli.config import to_toml
+from tests.tui import scene
+
+
+GPSCHED = [sys.executable, "-m", "gpsched.cli.main"]
+READERS = (["list"], ["status"], ["verify"], ["top", "--once"], ["dump"], ["record", "x.jsonl", "--count", "1"])
+
+
+def gpsched(*args: str, columns: int = 100, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ, NO_COLOR="1", COLUMNS=str(columns))
+    return subprocess.run([*GPSCHED, *args], env=environment, capture_output=True, text=True, timeout=60, cwd=cwd)
+
+
+def one_line(result: subprocess.CompletedProcess[str]) -> str:
+    assert "Traceback" not in result.stderr
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    return lines[0]
+
+
+class Serving:
+    """A daemon's socket on a thread, with the given methods."""
+
+    def __init__(self, path: Path, reads: dict[str, Callable[[Any], Any]]) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._server = ApiServer(path, self._selector, reads, {})
+        self._stop = False
+        self._thread = threading.Thread(target=self._loop)
+        self._thread.start()
+
+    def _loop(self) -> None:
+        while not self._stop:
+            for key, _ in self._selector.select(0.01):
+                key.data()
+
+    def close(self) -> None:
+        self._stop = True
+        self._thread.join()
+        self._server.close()
+        self._selector.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "s.sock"
+
+
+@pytest.fixture
+def serve(path: Path) -> Iterator[Callable[..., None]]:
+    servers: list[Serving] = []
+
+    def start(**reads: Any) -> None:
+        servers.append(Serving(path, {name: (lambda _params, v=value: v) for name, value in reads.items()}))
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+# ---- what they print
+
+
+def test_status(serve: Callable[..., None], path: Path) -> None:
+    serve(snapshot=scene.snapshot(1))
+    result = gpsched("status", "--socket", str(path))
+    assert result.returncode == 0
+    assert "2 latency-critical, 2 best-effort" in result.stdout
+    assert json.loads(gpsched("status", "--json", "--socket", str(path)).stdout)["version"] == "0.1.0"
+
+
+def test_status_fails_when_something_is_wrong(serve: Callable[..., None], path: Path) -> None:
+    daemon = scene.daemon(config_error="c.toml: bad", failed_controls=2, last_failure="SET_TIMESLICE refused")
+    serve(snapshot=scene.snapshot(1, daemon=daemon))
+    result = gpsched("status", "--socket", str(path))
+    assert result.returncode == 1
+    assert "c.toml: bad" in result.stdout
+    assert "last failure: SET_TIMESLICE refused" in result.stdout
+
+
+def test_verify(serve: Callable[..., None], path: Path) -> None:
+    plain = {"pid": 7, "client": 1, "handle": 2}
+    serve(
+        verify=[
+            SettingCheck(**plain, intended_us=1, live_us=1),
+            SettingCheck(**plain, intended_us=None, live_us=9),
+            SettingCheck(**plain, intended_us=1, live_us=2048),
+            SettingCheck(**plain, intended_us=1, live_us=None, problem="no permission"),
+        ]
+    )
+    result = gpsched("verify", "--socket", str(path))
+    assert result.returncode == 1
+    assert result.stdout.splitlines() == [
+        "pid 7 group 0x1:0x2: 2.05 ms, intended 1 µs",
+        "pid 7 group 0x1:0x2: no permission",
+        "2 of 4 timeslices are as intended",
+    ]
+
+
+@pytest.mark.parametrize("columns", [20, 80, 200])
+def test_top_once_fits_any_width(serve: Callable[..., None], path: Path, columns: int) -> None:
+    serve(snapshot=scene.snapshot(1))
+    result = gpsched("top", "--once", "--socket", str(path), columns=columns)
+    assert result.returncode == 0
+    table = result.stdout.splitlines()[-4:]
+    assert [line.split()[0] for line in table] == ["100", "200", "300", "400"]
+    assert max(map(len, table)) <= columns
+    assert "\x1b" not in result.stdout
+
+
+def test_top_off_a_terminal_prints_once_and_filters(serve: Callable[..., None], path: Path) -> None:
+    serve(snapshot=scene.snapshot(1))
+    result = gpsched("top", "--filter", "batch", "--tree", "--socket", str(path))
+    lines = [line.split()[0] for line in result.stdout.splitlines()[4:]]
+    assert lines == ["GPU", "batch", "200", "00d8", "GPU", "batch", "400", "01a0"]
+
+
+# ---- daemons of other versions, and what is no daemon
+
+
+def test_an_old_daemon_without_the_newer_fields_is_shown(serve: Callable[..., None], path: Path) -> None:
+    old = msgspec.to_builtins(scene.snapshot(1))
+    old.pop("gpus")
+    for field in ("health", "findings", "config_error"):
+        old["daemon"].pop(field)
+    for process in old["processes"]:
+        for field in ("latency", "hidden", "hints", "gpu_share", "last_tuning", "spans"):
+            process.pop(field)
+    serve(snapshot=old)
+    for args in (["list"], ["status"], ["top", "--once"], ["dump", "-O", "csv"], ["dump", "-O", "openmetrics"]):
+        result = gpsched(*args, "--socket", str(path))
+        assert result.returncode == 0, result.stderr
+    assert "has no method 'verify'; update it" in one_line(gpsched("verify", "--socket", str(path)))
+
+
+def test_a_newer_daemon_with_more_fields_is_shown(serve: Callable[..., None], path: Path) -> None:
+    new = msgspec.to_builtins(scene.snapshot(1)) | {"quantum": 1}
+    new["processes"][0]["colour"] = {"r": 1}
+    new["daemon"]["mood"] = "good"
+    serve(snapshot=new)
+    for args in (["list"], ["status"], ["top", "--once"]):
+        assert gpsched(*args, "--socket", str(path)).returncode == 0
+
+
+@pytest.mark.parametrize("args", READERS, ids=lambda args: args[0])
+@pytest.mark.parametrize("answer", [b"rubbish\n", b"", b'{"result": {"time_s": "x"}, "api": 1}\n'])
+def test_a_socket_that_answers_rubbish(tmp_path: Path, path: Path, args: list[str], answer: bytes) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(1)
+
+        def serve() -> None:
+            peer, _ = listener.accept()
+            peer.recv(1000)
+            peer.sendall(answer)
+            peer.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        result = gpsched(*args, "--socket", str(path), cwd=tmp_path)
+        thread.join()
+    assert "no daemon answers" in one_line(result)
+    assert result.returncode in (0, 4) if args[0] == "record" else result.returncode == 4
+
+
+@pytest.mark.parametrize("args", READERS, ids=lambda args: args[0])
+def test_without_a_daemon(tmp_path: Path, path: Path, args: list[str]) -> None:
+    result = gpsched(*args, "--socket", str(path), cwd=tmp_path)
+    assert "start one with: gpsched daemon" in one_line(result)
+    assert result.returncode == 4
+    assert list(tmp_path.iterdir()) == []  # record leaves no file behind
+
+
+# ---- records
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    writer = Writer(tmp_path / "r.jsonl")
+    for second in range(4):
+        writer.put(scene.snapshot(second))
+    writer.close()
+    return writer.path
+
+
+def test_replay_off_a_terminal_is_a_summary(record: Path) -> None:
+    lines = gpsched("replay", str(record)).stdout.splitlines()
+    assert "4 snapshots over 3.0 s" in lines[0]
+    assert lines[2] == "200 train (be): level timeslice, 6000 CUDA calls"
+
+
+def test_a_record_that_was_cut(record: Path) -> None:
+    record.write_bytes(record.read_bytes()[:-100])
+    assert "3 snapshots over 2.0 s, cut: the end is missing" in gpsched("replay", str(record)).stdout
+    dumped = gpsched("dump", str(record))
+    assert len(dumped.stdout.splitlines()) == 3
+    assert "was cut; 3 snapshots are whole" in one_line(dumped)
+
+
+@pytest.mark.parametrize("command", ["replay", "dump"])
+def test_what_is_no_record(tmp_path: Path, command: str) -> None:
+    (tmp_path / "x").write_bytes(os.urandom(3000))
+    for name in ("x", "none"):
+        result = gpsched(command, str(tmp_path / name))
+        assert "gpsched record FILE" in one_line(result)
+        assert result.returncode == 2
+
+
+def test_record_refuses_to_overwrite_and_to_hurry(serve: Callable[..., None], path: Path, record: Path) -> None:
+    serve(snapshot=scene.snapshot(1))
+    assert "exists" in one_line(gpsched("record", str(record), "--socket", str(path)))
+    assert "250ms" in one_line(gpsched("record", "y", "-i", "10ms", "--socket", str(path)))
+    result = gpsched("record", str(record) + "2.gz", "-d", "500ms", "-i", "250ms", "--socket", str(path))
+    assert result.stdout.startswith("3 snapshots in ")
+
+
+# ---- configuration
+
+
+def _keys() -> Iterator[tuple[str, str]]:
+    for section in msgspec.structs.fields(Config):
+        if isinstance(section.type, type) and issubclass(section.type, msgspec.Struct):
+            for field in msgspec.structs.fields(section.type):
+                yield section.name, field.encode_name
+
+
+@pytest.mark.parametrize(("section", "key"), list(_keys()))
+def test_a_wrong_value_of_every_key_is_named(tmp_path: Path, section: str, key: str) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(f"[{section}]\n{key} = [[1]]\n")
+    result = gpsched("config", "check", "--config", str(file))
+    assert f"{section}.{key}: " in one_line(result)
+    assert result.returncode == 2
+    file.write_text(f"[{section}]\nx{key} = 1\n")
+    assert f"did you mean {key!r}" in one_line(gpsched("config", "check", "--config", str(file)))
+
+
+def test_the_default_configuration_reads_back(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(gpsched("config", "--default").stdout)
+    assert gpsched("config", "check", "--config", str(file)).stdout == "right: 0 rules\n"
+    shown = gpsched("config", "show", "--config", str(file)).stdout
+    assert shown == to_toml(Config())
+
+
+def test_show_reads_back_whatever_was_set(tmp_path: Path) -> None:
+    first, second = tmp_path / "1.toml", tmp_path / "2.toml"
+    first.write_text(
+        '[metrics]\nlisten = "[::1]:9435"\n[[rule]]\nclass = "be"\nslurm_qos = "spot*"\ncommand = "a\\"\\\\\\\\b\\t"\n'
+        'env = { "A.B" = "x y", C = "é" }\n'
+    )
+    second.write_text(gpsched("config", "show", "--config", str(first)).stdout)
+    assert gpsched("config", "show", "--config", str(second)).stdout == second.read_text()
+    assert "slurm_qos" in second.read_text()
+
+
+# ---- speed: what is imported decides it
+
+
+def _imported(*args: str) -> set[str]:
+    command = [sys.executable, "-X", "importtime", "-m", "gpsched.cli.main", *args]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in result.stderr.splitlines() if "|" in line}
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = {"rich", "textual", "msgspec", "prometheus_client", "numpy", "sklearn", "matplotlib", "bcc", "asyncio"}
+    assert not heavy & _imported("--help")
+
+
+def test_list_imports_only_what_it_prints_with(serve: Callable[..., None], path: Path) -> None:
+    serve(snapshot=scene.snapshot(1))
+    heavy = {"textual", "prometheus_client", "numpy", "sklearn", "matplotlib", "bcc", "asyncio", "pyroute2"}
+    assert not heavy & _imported("list", "--socket", str(path))
+
+
+def test_the_snapshot_of_the_scene_is_what_the_daemon_would_send() -> None:
+    assert msgspec.json.decode(msgspec.json.encode(scene.snapshot(1)), type=Snapshot) == scene.snapshot(1)
