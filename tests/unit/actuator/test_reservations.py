@@ -33,8 +33,8 @@ def test_a_burst_keeps_best_effort_off_the_gpu_from_trigger_to_sync(rig):
 
 def test_all_channels_go_in_one_control(rig):
     rig.publish(rig.plan())
-    burst(rig)
-    rig.record()
+    rig.trigger()
+    until(lambda: rig.is_disabled(rig.be[0]))
     entry = rig.rm.entries[0]
     assert (entry.command, entry.size, entry.count, entry.object) == (SWITCH, 536, 8, 0x5C000002)
 
