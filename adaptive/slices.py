@@ -9,6 +9,7 @@ from gpsched.adaptive.driver.errors import HandleGoneError
 from gpsched.adaptive.driver.files import DriverFiles
 from gpsched.adaptive.driver.types import ChannelGroup
 from gpsched.adaptive.errors import GpschedError, ProcessGoneError
+from gpsched.adaptive.freezer import restore_frozen
 from gpsched.adaptive.undo import Setting, UndoLog
 from gpsched.adaptive.workloads import procinfo
 from gpsched.adaptive.workloads.registry import Group, Process
@@ -127,11 +128,11 @@ class SliceKeeper:
 
 
 def restore_pending(undo: UndoLog, opener: Callable[[int], DriverFiles] = DriverFiles) -> int:
-    """Put back what a daemon that died left changed; return how many settings were restored.
+    """Put back what a daemon that died left changed, and thaw what it left frozen; return how many changes that were.
 
     Settings of processes and groups that are gone are struck off. One that cannot be restored stays in the undo log.
     """
-    return sum(_restore_one(undo, setting, opener) for setting in undo.pending())
+    return restore_frozen(undo) + sum(_restore_one(undo, setting, opener) for setting in undo.pending())
 
 
 def _restore_one(undo: UndoLog, setting: Setting, opener: Callable[[int], DriverFiles]) -> bool:

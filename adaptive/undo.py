@@ -1,7 +1,9 @@
 """What was changed and what it was before: on disk before the first change, so that a crash never loses it.
 
-An append-only file of JSON lines; the last line about a setting counts. Every line reaches the disk (fsync) before the
-caller may change anything. A line cut by a crash is the last one and was not acted on, so it is dropped.
+An append-only file of JSON lines; the last line about a change counts. Every line about a driver's setting reaches the
+disk (fsync) before the caller may change anything. One about something frozen need not: the file outlives the process
+that wrote it, and what a crash of the machine loses is not frozen any more. A line cut by a crash is the last one and
+was not acted on, so it is dropped.
 """
 
 import contextlib
@@ -15,6 +17,9 @@ from typing import Literal
 import msgspec
 
 from gpsched.adaptive.errors import GpschedError
+
+
+_COMPACT_BYTES = 1 << 20
 
 
 class AlreadyRunningError(GpschedError):
@@ -45,14 +50,48 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     original_us: int
 
     @property
-    def key(self) -> tuple[int, int, int, int, str]:
+    def key(self) -> "Key":
         """What identifies the setting."""
         return (self.pid, self.start_ticks, self.client, self.handle, self.kind)
 
 
-class _Line(msgspec.Struct, frozen=True):
+class StoppedProcess(msgspec.Struct, frozen=True, kw_only=True, tag="process"):
+    """A process (identified by pid and start time) that gpsched stopped by SIGSTOP."""
+
+    pid: int
+    start_ticks: int
+
+    @property
+    def key(self) -> "Key":
+        """What identifies it."""
+        return ("process", self.pid, self.start_ticks)
+
+
+class FrozenCgroup(msgspec.Struct, frozen=True, kw_only=True, tag="cgroup"):
+    """A cgroup (identified by its directory's path and inode) that gpsched froze."""
+
+    path: str
+    inode: int
+
+    @property
+    def key(self) -> "Key":
+        """What identifies it."""
+        return ("cgroup", self.path, self.inode)
+
+
+Key = tuple[int | str, ...]
+Frozen = StoppedProcess | FrozenCgroup
+Change = Setting | Frozen
+
+
+class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     what: Literal["changed", "restored"]
-    setting: Setting
+    setting: Setting | None = None
+    frozen: Frozen | None = None
+
+    @property
+    def change(self) -> Change | None:
+        return self.setting or self.frozen
 
 
 class UndoLog:
@@ -65,7 +104,7 @@ class UndoLog:
         try:
             directory.mkdir(parents=True, exist_ok=True, mode=0o755)
             self._file = self._open_locked(time.monotonic() + wait_s)
-            self._pending = {setting.key: setting for setting in _replay(self._spare_bytes() + self.path.read_bytes())}
+            self._pending = {each.key: each for each in _replay(self._spare_bytes() + self.path.read_bytes())}
             self._compact()
         except OSError as error:
             raise UndoLogError(self.path, error.strerror or str(error)) from error
@@ -92,7 +131,7 @@ class UndoLog:
 
         The file is rewritten in place since the lock belongs to it; a copy covers the moment in which it is empty.
         """
-        lines = b"".join(_encode("changed", setting) for setting in self._pending.values())
+        lines = b"".join(_encode("changed", change) for change in self._pending.values())
         with self._spare.open("wb") as copy:
             copy.write(lines)
             copy.flush()
@@ -101,28 +140,38 @@ class UndoLog:
         _write_whole(self._file, lines)
         os.fsync(self._file)
         self._spare.unlink()
+        self._bytes = len(lines)
 
     def pending(self) -> list[Setting]:
         """Settings that were changed and not restored, oldest first."""
-        return list(self._pending.values())
+        return [change for change in self._pending.values() if isinstance(change, Setting)]
 
-    def changing(self, setting: Setting) -> None:
-        """Put the original value on disk. Only the first original of a setting counts."""
-        if setting.key not in self._pending:
-            self._append("changed", setting)
-            self._pending[setting.key] = setting
+    def frozen(self) -> list[Frozen]:
+        """What was frozen and not thawed, oldest first."""
+        return [change for change in self._pending.values() if not isinstance(change, Setting)]
 
-    def restored(self, setting: Setting) -> None:
+    def changing(self, change: Change) -> None:
+        """Put the original value on disk, or what is to be thawed. Only the first original of a setting counts."""
+        if change.key not in self._pending:
+            self._append("changed", change)
+            self._pending[change.key] = change
+
+    def restored(self, change: Change) -> None:
         """The setting has its original value again, or died with its process."""
-        if self._pending.pop(setting.key, None) is not None:
-            self._append("restored", setting)
+        if self._pending.pop(change.key, None) is not None:
+            self._append("restored", change)
 
-    def _append(self, what: Literal["changed", "restored"], setting: Setting) -> None:
+    def _append(self, what: Literal["changed", "restored"], change: Change) -> None:
+        line = _encode(what, change)
         try:
-            _write_whole(self._file, _encode(what, setting))
-            os.fsync(self._file)
+            if self._bytes > _COMPACT_BYTES:
+                self._compact()
+            _write_whole(self._file, line)
+            if isinstance(change, Setting):
+                os.fsync(self._file)
         except OSError as error:
             raise UndoLogError(self.path, error.strerror or str(error)) from error
+        self._bytes += len(line)
 
     def close(self) -> None:
         """Give up the lock; the file stays when something is left to restore."""
@@ -132,9 +181,10 @@ class UndoLog:
         os.close(self._file)
 
 
-def _encode(what: Literal["changed", "restored"], setting: Setting) -> bytes:
+def _encode(what: Literal["changed", "restored"], change: Change) -> bytes:
     """A newline on both sides: a line that was cut short does not swallow the next."""
-    return b"\n" + msgspec.json.encode(_Line(what, setting)) + b"\n"
+    line = _Line(what, setting=change) if isinstance(change, Setting) else _Line(what, frozen=change)
+    return b"\n" + msgspec.json.encode(line) + b"\n"
 
 
 def _write_whole(file: int, data: bytes) -> None:
@@ -142,15 +192,17 @@ def _write_whole(file: int, data: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _replay(content: bytes) -> list[Setting]:
-    pending: dict[tuple[int, int, int, int, str], Setting] = {}
+def _replay(content: bytes) -> list[Change]:
+    pending: dict[Key, Change] = {}
     for line in content.splitlines():
         try:
             entry = msgspec.json.decode(line, type=_Line)
         except msgspec.MsgspecError:
             continue
+        if entry.change is None:
+            continue
         if entry.what == "changed":
-            pending.setdefault(entry.setting.key, entry.setting)
+            pending.setdefault(entry.change.key, entry.change)
         else:
-            pending.pop(entry.setting.key, None)
+            pending.pop(entry.change.key, None)
     return list(pending.values())

@@ -39,6 +39,6 @@ def _restore_from_disk(state_dir: str) -> tuple[int, int]:
         return 0, 0
     undo = UndoLog(Path(state_dir))
     try:
-        return restore_pending(undo), len(undo.pending())
+        return restore_pending(undo), len(undo.pending()) + len(undo.frozen())
     finally:
         undo.close()

@@ -8,11 +8,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpsched.adaptive import undo
-from gpsched.adaptive.undo import AlreadyRunningError, Setting, UndoLog, UndoLogError
+from gpsched.adaptive.undo import (
+    AlreadyRunningError,
+    Frozen,
+    FrozenCgroup,
+    Setting,
+    StoppedProcess,
+    UndoLog,
+    UndoLogError,
+)
 
 
 def _setting(handle: int = 1, original: int = 2048, pid: int = 10) -> Setting:
     return Setting(pid=pid, start_ticks=5, fd=3, client=0xC1D00001, handle=handle, original_us=original)
+
+
+FROZEN: list[Frozen] = [
+    StoppedProcess(pid=10, start_ticks=5),
+    StoppedProcess(pid=10, start_ticks=6),
+    FrozenCgroup(path="/sys/fs/cgroup/job", inode=77),
+]
 
 
 def _reopen(log: UndoLog, directory: Path) -> UndoLog:
@@ -114,3 +129,38 @@ def test_a_half_written_line_does_not_spoil_the_next(tmp_path: Path, monkeypatch
     monkeypatch.undo()
     log.changing(_setting(2))
     assert undo._replay(log.path.read_bytes()) == [_setting(2)]
+
+
+def test_what_is_frozen_is_kept_apart_from_settings(tmp_path: Path) -> None:
+    log = UndoLog(tmp_path)
+    log.changing(_setting())
+    for frozen in FROZEN:
+        log.changing(frozen)
+    log = _reopen(log, tmp_path)
+    assert log.pending() == [_setting()]
+    assert log.frozen() == FROZEN
+    log.restored(FROZEN[0])
+    log = _reopen(log, tmp_path)
+    assert log.frozen() == FROZEN[1:]
+    assert log.pending() == [_setting()]
+
+
+def test_freezing_for_days_does_not_fill_the_disk(tmp_path: Path) -> None:
+    log = UndoLog(tmp_path)
+    log.changing(_setting())
+    largest = 0
+    for _ in range(20_000):
+        log.changing(FROZEN[0])
+        log.restored(FROZEN[0])
+        largest = max(largest, log.path.stat().st_size)
+    assert largest < undo._COMPACT_BYTES + 1000
+    assert undo._replay(log.path.read_bytes()) == [_setting()]
+
+
+def test_lines_of_an_unknown_kind_are_skipped(tmp_path: Path) -> None:
+    log = UndoLog(tmp_path)
+    log.changing(_setting())
+    log.path.write_bytes(b'{"what":"changed","frozen":{"type":"vm"}}\n' + log.path.read_bytes() + b'{"what":"changed"}')
+    log = _reopen(log, tmp_path)
+    assert log.pending() == [_setting()]
+    assert log.frozen() == []
