@@ -4,6 +4,8 @@ import logging
 from dataclasses import replace
 from typing import Protocol
 
+import msgspec
+
 from gpsched.adaptive.actuator.actuator import Actuator
 from gpsched.adaptive.config import Config
 from gpsched.adaptive.driver import scan
@@ -236,7 +238,8 @@ class Node:
     def views(self) -> list[ProcessView]:
         """The managed processes that use a GPU or were named by a user or a rule."""
         shown = [process for process in self.registry if process.groups or not process.source.startswith("child")]
-        return [process_view(process, self._probes.counters(process.pid), self._numbers) for process in shown]
+        views = [process_view(process, self._probes.counters(process.pid), self._numbers) for process in shown]
+        return [msgspec.structs.replace(view, **self.steering.figures(view.pid)) for view in views]
 
     def _apply_to(self, process: Process, decisions: dict[tuple[int, int | None], Decision]) -> None:
         groups = process.compute_groups()

@@ -9,6 +9,7 @@ import os
 import select
 import time
 from collections.abc import Callable
+from typing import Any
 
 from gpsched.adaptive.actuator.actuator import Actuator
 from gpsched.adaptive.actuator.errors import ActuatorGoneError, ActuatorMissingError, PlanLimitError, PlanRefusedError
@@ -23,12 +24,13 @@ from gpsched.adaptive.hints.costs import LEVELS
 from gpsched.adaptive.hints.learner import HintLearner
 from gpsched.adaptive.hints.model import HintsReport
 from gpsched.adaptive.hints.observations import Lost, Tick
-from gpsched.adaptive.hints.outputs import ChoiceChanged, Output, Reserve
+from gpsched.adaptive.hints.outputs import BurstEnded, ChoiceChanged, Output, Reserve
 from gpsched.adaptive.model import Level
 from gpsched.adaptive.policy import plans
 from gpsched.adaptive.policy.levels import Prospect, choose_level
 from gpsched.adaptive.probes.events import Event, encode_hint
 from gpsched.adaptive.slices import SliceKeeper
+from gpsched.adaptive.telemetry import Telemetry
 from gpsched.adaptive.workloads.registry import Process, Registry
 
 
@@ -71,6 +73,7 @@ class Steering:
         self._ends = select.epoll()
         self._changed = False
         self.records: dict[int, list[Record]] = {}
+        self._telemetry = Telemetry()
 
     # ---- what the kernel and the clock report
 
@@ -105,6 +108,7 @@ class Steering:
         if self._actuator is not None:
             for record in self._actuator.records():
                 log.debug("%s", record)
+                self._telemetry.reservation(record)
                 kept = self.records.setdefault(record.pid, [])
                 kept.append(record)
                 del kept[:-100]
@@ -168,6 +172,7 @@ class Steering:
     def forget(self, pid: int) -> None:
         """The process ended or is left alone."""
         self._learners.pop(pid, None)
+        self._telemetry.forget(pid)
         self._adapters.pop(pid, None)
         self._agents.pop(pid, None)
         self._chosen.pop(pid, None)
@@ -177,6 +182,11 @@ class Steering:
         """Return what was learned about a latency-critical process; None for others."""
         learner = self._learner(pid)
         return learner.report() if learner else None
+
+    def figures(self, pid: int) -> dict[str, Any]:
+        """Return the optional fields of the process' view."""
+        learner = self._learners.get(pid)
+        return self._telemetry.fields(pid, learner.chosen() if learner else None)
 
     def close(self) -> None:
         """End the actuator; it undoes everything."""
@@ -200,6 +210,8 @@ class Steering:
         match output:
             case ChoiceChanged():
                 self._changed = True
+            case BurstEnded(burst=burst):
+                self._telemetry.burst(pid, burst)
             case Reserve(start_us=start, trigger=matcher) if matcher.kind in plans.ANNOUNCED:
                 self._announce(pid, start)
 

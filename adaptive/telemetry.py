@@ -1,0 +1,98 @@
+"""What the snapshot shows of bursts and reservations: histograms, sums, and a timeline of the last seconds."""
+
+import time
+from collections import defaultdict
+from typing import Any
+
+from gpsched.adaptive.actuator.records import Record
+from gpsched.adaptive.hints.bursts import Burst
+from gpsched.adaptive.hints.model import Choice
+from gpsched.adaptive.histogram import DurationHistogram
+from gpsched.adaptive.model import HintsView, Span
+
+
+_KEPT_US = 10e6
+_MERGED_US = 30_000.0  # less than a character of a timeline of 10 s: spans that are nearer are shown as one
+_MAX_SPANS = 200
+
+
+class Telemetry:
+    """Fed by the daemon's loop with what learners and actuator report. Times are µs of CLOCK_MONOTONIC."""
+
+    def __init__(self) -> None:
+        self._processes: dict[int, _Figures] = defaultdict(_Figures)
+
+    def burst(self, pid: int, burst: Burst) -> None:
+        """A burst ended. One that was cut short by lost events has no duration."""
+        if burst.closed_by != "reset":
+            figures = self._processes[pid]
+            figures.bursts += 1
+            figures.latency.observe(burst.end_us - burst.start_us)
+            figures.put("burst", burst.start_us, burst.end_us)
+
+    def reservation(self, record: Record) -> None:
+        """A reservation ended."""
+        figures = self._processes[record.pid]
+        figures.reservations += 1
+        figures.wasted_us += record.waste_us
+        if record.hidden_us is not None:
+            figures.hidden_us += record.hidden_us
+            figures.hidden.observe(record.hidden_us)
+        if record.begin_ns and record.end_ns:
+            figures.put("reservation", record.begin_ns / 1000, record.end_ns / 1000)
+
+    def forget(self, pid: int) -> None:
+        """The process ended or is left alone."""
+        self._processes.pop(pid, None)
+
+    def fields(self, pid: int, choice: Choice | None) -> dict[str, Any]:
+        """The optional fields of the process' view; empty while nothing is known."""
+        figures = self._processes.get(pid)
+        fields: dict[str, Any] = {}
+        if figures is not None:
+            fields["spans"] = figures.spans(time.monotonic() * 1e6, time.time() - time.monotonic())
+            fields |= {"latency": figures.latency.view()} if figures.bursts else {}
+            fields |= {"hidden": figures.hidden.view()} if figures.reservations else {}
+        if choice is not None:
+            fields["hints"] = _hints(choice, figures or _Figures())
+        return fields
+
+
+class _Figures:
+    def __init__(self) -> None:
+        self.latency, self.hidden = DurationHistogram(), DurationHistogram()
+        self.bursts = self.reservations = 0
+        self.hidden_us = self.wasted_us = 0.0
+        self._spans: dict[str, list[tuple[float, float]]] = {"burst": [], "reservation": []}
+
+    def put(self, kind: str, start_us: float, end_us: float) -> None:
+        """Remember a stretch, as part of the one before when that is near."""
+        spans = self._spans[kind]
+        if spans and start_us - spans[-1][1] < _MERGED_US:
+            spans[-1] = (spans[-1][0], max(end_us, spans[-1][1]))
+        else:
+            spans.append((start_us, end_us))
+            del spans[:-_MAX_SPANS]
+
+    def spans(self, now_us: float, epoch_s: float) -> list[Span]:
+        """The last seconds, in wall-clock time."""
+        since = now_us - _KEPT_US
+        return [
+            Span(kind=kind, start_s=epoch_s + max(start, since) / 1e6, end_s=epoch_s + end / 1e6)  # type: ignore[arg-type]
+            for kind, spans in self._spans.items()
+            for start, end in spans
+            if end > since
+        ]
+
+
+def _hints(choice: Choice, figures: _Figures) -> HintsView:
+    first = choice.triggers[0] if choice.triggers else None
+    return HintsView(
+        state=choice.state,
+        trigger=str(first.matcher) if first else None,
+        lead_us=first.lead_us.get("p50") if first else None,
+        bursts=figures.bursts,
+        reservations=figures.reservations,
+        hidden_us=figures.hidden_us,
+        wasted_us=figures.wasted_us,
+    )
