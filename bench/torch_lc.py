@@ -1,12 +1,16 @@
 """A latency-critical service in plain PyTorch: a vision model behind a TCP socket, one request at a time.
 
-It knows nothing of gpsched and needs nothing of it; any interpreter with torch and torchvision runs it.
+It knows nothing of gpsched and needs nothing of it; any interpreter with torch runs it (and torchvision, for models
+that torch_models.py does not have).
 Wire format and JSON lines are those of gpsched-lc: load comes from ``gpsched-lc --connect PORT``.
 Ends on ``quit`` or at the end of standard input.
 Exit codes: 0 success, 1 wrong results, 2 bad argument, 77 no torch or GPU.
 """
 
 import argparse
+import contextlib
+import ctypes
+import importlib
 import json
 import os
 import selectors
@@ -14,7 +18,8 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 
@@ -30,11 +35,13 @@ def now_us() -> float:
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Read the command line; exits with 2 when it is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", default="resnet50", help="a torchvision model, or 'linear' (%(default)s)")
+    parser.add_argument("--model", default="resnet50", help="here, of torchvision, or 'linear' (%(default)s)")
     parser.add_argument(
         "--mode", choices=("graph", "eager"), default="graph", help="one CUDA graph, or launches one by one"
     )
     parser.add_argument("--prep-us", type=float, default=200.0, help="host preparation a request (%(default)s)")
+    parser.add_argument("--dtype", choices=("float16", "float32"), default="float16", help="on a GPU (%(default)s)")
+    parser.add_argument("--switchboard", metavar="FILE", help="obey its switches: take turns with others, give hints")
     parser.add_argument("--port", type=int, default=0, help="0 = any free one, printed")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     args = parser.parse_args(argv)
@@ -45,16 +52,48 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 def build(args: argparse.Namespace, torch: Any) -> tuple[Any, Any]:
     """Return the model and one input on the host, both ready for the device."""
-    half = args.device == "cuda"
-    if args.model == "linear":
-        model, host = torch.nn.Linear(256, 256), torch.randn(1, 256)
-    else:
-        import torchvision
-
-        model = torchvision.models.get_model(args.model, weights=None).to(memory_format=torch.channels_last)
-        host = torch.randn(1, 3, 224, 224)
+    half = args.device == "cuda" and args.dtype == "float16"
+    model, host = find(args.model, torch)
     model = model.to(args.device).eval()
-    return (model.half(), host.half().pin_memory()) if half else (model, host)
+    if half:
+        model, host = model.half(), host.half() if host.is_floating_point() else host
+    return model, host.pin_memory() if args.device == "cuda" else host
+
+
+def find(name: str, torch: Any) -> tuple[Any, Any]:
+    """Return a model by its name, with random weights, and one input."""
+    if name == "linear":
+        return torch.nn.Linear(256, 256), torch.randn(1, 256)
+    own = importlib.import_module("torch_models")
+    if name in own.MODELS:
+        return own.build(name)  # type: ignore[no-any-return]
+    try:
+        import torchvision
+    except ImportError as error:
+        sys.exit(fail(f"{name} needs torchvision ({error}); without it there are: {', '.join(own.MODELS)}"))
+    model = torchvision.models.get_model(name, weights=None).to(memory_format=torch.channels_last)
+    return model, torch.randn(1, 3, 224, 224)
+
+
+class Switchboard:
+    """The switches that programs share (switchboard.h); all off without a file."""
+
+    def __init__(self, file: str | None) -> None:
+        self.library: Any = None
+        if file is not None:
+            self.library = ctypes.CDLL(str(Path(__file__).parent / "build" / "libgpsched-switchboard.so"))
+            if self.library.switchboard_open(file.encode()):
+                raise SystemExit(f"--switchboard: cannot map {file}")
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[bool]:
+        """Wait for the turn while programs use the GPU one after the other; tells whether they do."""
+        taken = self.library.seq_take() if self.library else 0
+        try:
+            yield bool(taken)
+        finally:
+            if taken:
+                self.library.seq_give(taken)
 
 
 class Inference:
@@ -65,6 +104,7 @@ class Inference:
         self.model, self.host = build(args, torch)
         self.device_input = self.host.to(args.device)
         self.stream = torch.cuda.Stream() if args.device == "cuda" else None
+        self.board = Switchboard(args.switchboard)
         self.graph: Any = None
         for _ in range(20):
             self.expected = self.run()
@@ -83,7 +123,7 @@ class Inference:
 
     def run(self) -> float:
         """Serve one request; return the sum of the outputs."""
-        with self.torch.cuda.stream(self.stream):
+        with self.board.turn(), self.torch.cuda.stream(self.stream):
             self.device_input.copy_(self.host, non_blocking=True)
             if self.graph is None:
                 self.output = self.model(self.device_input)
@@ -155,10 +195,11 @@ def import_torch(device: str) -> Any:
     try:
         import torch
     except ImportError as error:
-        sys.exit(fail(f"no PyTorch in this interpreter ({error}); install torch and torchvision"))
+        sys.exit(fail(f"no PyTorch in this interpreter ({error}); install torch"))
     if device == "cuda" and not torch.cuda.is_available():
         sys.exit(fail("PyTorch finds no CUDA device; see nvidia-smi"))
     torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = False  # float32 means float32, as for matrix products already
     return torch
 
 
