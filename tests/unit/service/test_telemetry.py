@@ -13,7 +13,8 @@ def _record(now_ns: int, **more: int) -> Record:
     times = {"trigger_ns": now_ns - 900_000, "begin_ns": now_ns - 800_000, "ready_ns": now_ns - 500_000}
     times |= {"launch_ns": now_ns - 400_000, "end_ns": now_ns, "undone_ns": now_ns} | more
     return Record(
-        sequence=1, pid=5, gpu=0, trigger=0, reason=Reason.SYNC, merged=0, controls=1, failures=0, last_status=0, **times
+        sequence=1, pid=5, gpu=0, trigger=0, reason=Reason.SYNC, merged=0, controls=1, failures=0, last_status=0,
+        **times,
     )  # fmt: skip
 
 
