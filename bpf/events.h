@@ -158,7 +158,7 @@ enum gs_lost {
 /* Value of the map `counters`, keyed by pid: calls by kind, kept for lc and be alike; wakes of lc. */
 struct gs_counters {
 	__u64 calls[GS_CALL_COUNT];
-	__u64 wakes;	 /* sent */
+	__u64 wakes;	 /* sent, hints included */
 	__u64 throttled; /* not sent: more than the process or one of its sources may send in a time */
 	__u64 unrelated; /* not sent: inside of a CUDA call, or a futex of a thread that makes none */
 	__u64 window;	 /* the time for which `used` counts */

@@ -49,7 +49,7 @@ struct source {
 	u32 pad;
 };
 
-/* Keyed by tid << 32 | enum gs_wake. LRU, here and below, because the end of a thread is not followed. */
+/* Keyed by tid << 32 | enum gs_wake, or GS_HINT. LRU, here and below, because the end of a thread is not followed. */
 BPF_TABLE("lru_hash", u64, struct source, sources, 8192);
 
 struct thread {
@@ -372,8 +372,8 @@ int wake_futex(struct syscall_exit *ctx)
 }
 
 /*
- * gpsched_hint(what, us). Not bounded by the budget: what a program says itself is no noise. Not sent to the actuator:
- * it would reserve now what is announced for later, or cancelled; the daemon tells it (encode_hint).
+ * gpsched_hint(what, us), within the same budget. Not sent to the actuator: it would reserve now what is announced for
+ * later, or cancelled; the daemon tells it (encode_hint).
  */
 int hint_enter(struct pt_regs *ctx)
 {
@@ -382,6 +382,8 @@ int hint_enter(struct pt_regs *ctx)
 	struct gs_event *event;
 
 	if ((hint != GS_HINT_RESERVE && hint != GS_HINT_CANCEL) || !latency_critical(current_pid()))
+		return 0;
+	if (!may_send(GS_HINT, false))
 		return 0;
 	event = reserve_event(GS_HINT);
 	if (!event)

@@ -30,7 +30,7 @@ _NOT_FOUND = KeyError
 
 
 class WakeCounts(NamedTuple):
-    """What became of a process's wakes.
+    """What became of a process's wakes and hints.
 
     ``throttled``: not sent because there were too many at a time; ``unrelated``: because they were inside of a CUDA
     call, or of a futex in a thread that makes none.

@@ -317,6 +317,16 @@ def test_hints_of_a_c_program(recorder: Recorder, waker: Waker) -> None:
     ] == [(Hint.RESERVE, 0, waker.tid), (Hint.RESERVE, 800, waker.tid), (Hint.CANCEL, 0, waker.tid)]
 
 
+def test_storm_of_hints_is_bounded(recorder: Recorder, waker: Waker) -> None:
+    start = time.monotonic()
+    waker.do("hint_storm")
+    windows = (time.monotonic() - start) / 0.1 + 2
+    assert 0 < len(recorder.of(waker.pid, HintEvent)) <= 200 * windows
+    counts = recorder.probes.wakes(waker.pid)
+    assert counts.throttled > 0
+    assert counts.sent + counts.throttled == 5000 + len("hint_storm\n")
+
+
 HINTING = """
 from gpsched.adaptive.hints import explicit
 print("ready", flush=True)

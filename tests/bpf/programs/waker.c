@@ -310,6 +310,13 @@ static int hint(void)
 	return 0;
 }
 
+static int hint_storm(void)
+{
+	for (int i = 0; i < 5000; i++)
+		gpsched_reserve_in(i);
+	return 0;
+}
+
 static int read_file(void)
 {
 	FILE *file = fopen("/proc/self/exe", "r"), *zero = fopen("/dev/zero", "r");
@@ -370,6 +377,7 @@ static const struct {
     {"time_counter", time_counter},
     {"time_sent", time_sent},
     {"hint", hint},
+    {"hint_storm", hint_storm},
     {"file", read_file},
     {"nothing", nothing_there},
     {"end", at_end},
