@@ -45,28 +45,31 @@ def print_report(report: "HintsReport", most: int) -> None:
     console = Console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     numbers = ("SEEN", "PRECISION", "RECALL", "P1", "P50", "P99", "OFFSET")
-    for title in ("", "TRIGGER", *numbers, "WHY"):
+    for title in ("", "TRIGGER", *numbers):
         table.add_column(title, justify="right" if title in numbers else "left", overflow="fold")
-    for candidate in report.candidates[:most]:
-        table.add_row(*_row(candidate))
-    if report.candidates:
+    shown = report.candidates[:most]
+    for number, candidate in enumerate(shown, 1):
+        table.add_row(*_row(number, candidate))
+    if shown:
         console.print(table)
+        for number, candidate in enumerate(shown, 1):  # not a column: 80 characters would cut it to ribbons
+            why = "chosen" if candidate.chosen else candidate.verdict
+            console.print(f"{number:>2}: {why}", style="dim", markup=False, highlight=False)
     console.print(f"{report.state}: {report.why}", markup=False, highlight=False)
     if report.lost_events:
         console.print(f"{report.lost_events} events were lost: learning is slower", style="yellow")
 
 
-def _row(candidate: "CandidateReport") -> list[str]:
+def _row(number: int, candidate: "CandidateReport") -> list[str]:
     from gpsched.adaptive.units import format_duration
 
     leads = [format_duration(candidate.lead_us[name]) for name in ("p1", "p50", "p99")]
     return [
-        "*" if candidate.chosen else "",
+        f"{number}{'*' if candidate.chosen else ' '}",
         candidate.trigger,
         str(candidate.occurrences),
         f"{candidate.precision:.1%}",
         f"{candidate.recall:.1%}",
         *leads,
         format_duration(candidate.offset_us),
-        "chosen" if candidate.chosen else candidate.verdict,
     ]
