@@ -5,8 +5,6 @@ Everything else gets SIGSTOP, and SIGCONT in the end. What is queued on the acce
 has each freeze before it happens, so that whoever comes after a crash can thaw; see docs/freeze.md.
 """
 
-import contextlib
-import errno
 import logging
 import os
 import signal
@@ -16,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from gpsched.adaptive import cgroups
+from gpsched.adaptive import cgroups, thaw
 from gpsched.adaptive.cgroups import Cgroup
 from gpsched.adaptive.errors import ProcessGoneError
+from gpsched.adaptive.survivor import Survivor
 from gpsched.adaptive.undo import Frozen, FrozenCgroup, StoppedProcess, UndoLog, UndoLogError
 from gpsched.adaptive.workloads import procinfo
 
@@ -27,10 +26,6 @@ log = logging.getLogger(__name__)
 
 #: How a process is frozen, or why not: ``already`` means that its user had stopped it or its cgroup before.
 Outcome = Literal["cgroup", "signal", "already", "gone", "refused"]
-
-_STOP_SIGNALS = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
-_PENDING = ("SigPnd", "ShdPnd")
-_STOP_MASK = sum(1 << (number - 1) for number in _STOP_SIGNALS)
 
 
 @dataclass
@@ -47,13 +42,13 @@ class Freezer:
 
     A process runs again when its last holder thaws it. Not thread-safe. ``never``: processes that are never frozen,
     such as the actuator; this process is always one of them. ``last_cost_us``: how long the last ``freeze`` or
-    ``thaw`` took, in µs.
+    ``thaw`` took, in µs. ``close`` it in the end.
     """
 
-    def __init__(self, undo: UndoLog, never: Collection[int] = (), hierarchy: Path | None = None) -> None:
-        """``hierarchy``: where cgroup v2 is mounted, unless it is to be found."""
-        self._undo = undo
-        self._hierarchy = hierarchy or cgroups.mount()
+    def __init__(self, undo: UndoLog, never: Collection[int] = (), survivor: Survivor | None = None) -> None:
+        """``survivor`` thaws, should this process be killed; it is started by the first ``freeze``."""
+        self._undo, self._survivor = undo, survivor
+        self._hierarchy = cgroups.mount()
         self.never = {os.getpid(), *never}
         self.last_cost_us = 0.0
         self._held: dict[tuple[int | str, ...], _Held] = {}
@@ -65,6 +60,9 @@ class Freezer:
         """
         started = time.perf_counter_ns()
         wanted = set(pids) - self.never
+        if wanted and self._survivor:
+            self._survivor.watch()
+            wanted.discard(self._survivor.pid)
         outcomes = self._freeze_cgroups(wanted, holder)
         outcomes |= {pid: self._stop(pid, holder) for pid in sorted(wanted - outcomes.keys())}
         self.last_cost_us = (time.perf_counter_ns() - started) / 1000
@@ -87,13 +85,19 @@ class Freezer:
         """Let every process run, whoever froze it; return how much was thawed."""
         return sum(self._release(held) for held in list(self._held.values()))
 
+    def close(self) -> None:
+        """Let every process run, and the survivor end."""
+        self.thaw_all()
+        if self._survivor:
+            self._survivor.close()
+
     def frozen(self) -> frozenset[int]:
         """Return the processes that are frozen by us now."""
         return frozenset(pid for held in self._held.values() for pid in held.pids)
 
     def settled(self) -> bool:
         """Whether everything that was frozen has come to a stop."""
-        return all(_settled(held.record) for held in self._held.values())
+        return all(thaw.settled(held.record) for held in self._held.values())
 
     # ---- cgroups
 
@@ -136,10 +140,10 @@ class Freezer:
             if record.key in self._held:
                 self._hold(record, {pid}, holder)
                 return "signal"
-            if _state(pid) in "Tt":
+            if thaw.state(pid) in "Tt":
                 return "already"
             self._hold(record, {pid}, holder)
-            _send(record, signal.SIGSTOP)
+            thaw.send(record, signal.SIGSTOP)
         except ProcessGoneError:
             self._forget(pid)
             return "gone"
@@ -161,7 +165,7 @@ class Freezer:
 
     def _release(self, held: _Held) -> bool:
         held.holders.clear()
-        if not _thaw(held.record):
+        if not thaw.thaw(held.record):
             return False
         self._strike_off(held)
         return True
@@ -179,84 +183,3 @@ class Freezer:
             self._undo.restored(held.record)
         except UndoLogError as error:
             log.warning("%s", error)
-
-
-def restore_frozen(undo: UndoLog) -> int:
-    """Thaw what a daemon that died left frozen; return how much that was. What cannot be thawed stays in the log."""
-    count = 0
-    for record in undo.frozen():
-        if _thaw(record):
-            undo.restored(record)
-            count += 1
-    return count
-
-
-def _thaw(record: Frozen) -> bool:
-    """Return whether the thing is not frozen by us any more; one that is gone is not."""
-    try:
-        if isinstance(record, FrozenCgroup):
-            cgroup = Cgroup(Path(record.path))
-            if cgroup.inode == record.inode:
-                cgroup.set_frozen(False)
-        elif not _wants_to_stay(record):
-            _send(record, signal.SIGCONT)
-    except ProcessGoneError:
-        return True
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENODEV):
-            return True
-        log.warning("cannot thaw %s: %s; gpsched restore tries again", record, error.strerror)
-        return False
-    return True
-
-
-def _send(record: StoppedProcess, number: signal.Signals) -> None:
-    """Signal this very process: the descriptor is bound before the start time is compared. Raises as ``open`` does."""
-    try:
-        pidfd = os.pidfd_open(record.pid)
-    except ProcessLookupError as error:
-        raise ProcessGoneError(record.pid) from error
-    try:
-        if procinfo.start_ticks(record.pid) != record.start_ticks:
-            raise ProcessGoneError(record.pid)
-        signal.pidfd_send_signal(pidfd, number)
-    except ProcessLookupError as error:
-        raise ProcessGoneError(record.pid) from error
-    finally:
-        os.close(pidfd)
-
-
-def _wants_to_stay(record: StoppedProcess) -> bool:
-    """Whether its user stopped it while we had: that signal is still pending, and SIGCONT would discard it.
-
-    Before the process has come to a stop the pending signal may be our own.
-    """
-    if _state(record.pid) != "T":
-        return False
-    masks = [int(line.split()[1], 16) for line in _read(record.pid, "status").splitlines() if line.startswith(_PENDING)]
-    return any(mask & _STOP_MASK for mask in masks)
-
-
-def _settled(record: Frozen) -> bool:
-    """Also true of what is gone."""
-    with contextlib.suppress(OSError, ProcessGoneError):
-        if isinstance(record, FrozenCgroup):
-            return Cgroup(Path(record.path)).settled
-        return all(_state(record.pid, f"task/{task}/") in "TtZX" for task in _tasks(record.pid))
-    return True
-
-
-def _tasks(pid: int) -> list[str]:
-    return [folder.name for folder in Path(f"/proc/{pid}/task").iterdir()]
-
-
-def _state(pid: int, task: str = "") -> str:
-    """The letter of proc(5), of the first thread or of ``task``."""
-    return _read(pid, f"{task}stat").rpartition(")")[2].split()[0]
-
-
-def _read(pid: int, name: str) -> str:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_text()
-    except OSError as error:
-        raise ProcessGoneError(pid) from error

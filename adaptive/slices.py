@@ -9,7 +9,7 @@ from gpsched.adaptive.driver.errors import HandleGoneError
 from gpsched.adaptive.driver.files import DriverFiles
 from gpsched.adaptive.driver.types import ChannelGroup
 from gpsched.adaptive.errors import GpschedError, ProcessGoneError
-from gpsched.adaptive.freezer import restore_frozen
+from gpsched.adaptive.thaw import restore_frozen
 from gpsched.adaptive.undo import Setting, UndoLog
 from gpsched.adaptive.workloads import procinfo
 from gpsched.adaptive.workloads.registry import Group, Process

@@ -9,7 +9,8 @@ import pytest
 
 from gpsched.adaptive import cgroups
 from gpsched.adaptive.cgroups import Cgroup
-from gpsched.adaptive.freezer import Freezer, restore_frozen
+from gpsched.adaptive.freezer import Freezer
+from gpsched.adaptive.thaw import restore_frozen
 from gpsched.adaptive.undo import FrozenCgroup, UndoLog
 from tests.unit.freezer.victims import Victim, join, state, until
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpsched.adaptive import freezer as module
-from gpsched.adaptive.freezer import Freezer, restore_frozen
+from gpsched.adaptive import thaw as module
+from gpsched.adaptive.freezer import Freezer
+from gpsched.adaptive.thaw import restore_frozen
 from gpsched.adaptive.undo import StoppedProcess, UndoLog, UndoLogError
 from gpsched.adaptive.workloads import procinfo
 from tests.unit.freezer.victims import Victim, state, until
