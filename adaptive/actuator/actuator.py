@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gpsched.adaptive.actuator import abi
 from gpsched.adaptive.actuator.errors import ActuatorGoneError, ActuatorMissingError, PlanRefusedError
-from gpsched.adaptive.actuator.plans import AgentSlot, Member, Plan, PlanSet, encode
+from gpsched.adaptive.actuator.plans import AgentSlot, Mechanism, Member, Plan, PlanSet, encode
 from gpsched.adaptive.actuator.records import Counters, Record, RecordReader, read_counters
 from gpsched.adaptive.actuator.slots import SlotTable
 from gpsched.adaptive.actuator.undo import undo
@@ -161,7 +161,7 @@ class Actuator:
         return self._slots.driver(self._files_of(member.pid), member.group.fd)
 
     def _agent_slot(self, plan: Plan) -> AgentSlot | None:
-        return self._slots.agent(self._files_of(plan.pid))
+        return self._slots.agent(self._files_of(plan.pid)) if plan.mechanism & Mechanism.HOLD else None
 
     def _send_slot(self, slot: int, kind: int, pid: int, descriptor: int) -> None:
         self._send(abi.Message(type=abi.MSG_SLOT, slot=slot, kind=kind, pid=pid), [descriptor])
