@@ -4,7 +4,7 @@
     check.py TREE             before patching: are all anchors there, once, in the function where they belong?
     check.py --patched TREE   after patching: does each call sit there?
 
-TREE is NVIDIA's published tree (with kernel-open/) or a DKMS source folder. Nothing is changed. Exit status: 0 yes, 1 no.
+TREE is NVIDIA's published tree (with kernel-open/) or a DKMS source folder. Nothing is changed. Exit: 0 yes, 1 no.
 Only the standard library: this runs on machines that have nothing of gpsched installed.
 """
 
@@ -59,7 +59,9 @@ def version(folder: Path) -> str:
     for name in ("Kbuild", "dkms.conf"):
         file = folder / name
         if file.is_file():
-            found = re.search(r'(?:NV_VERSION_STRING=\\"|PACKAGE_VERSION=")([0-9][0-9.]+)', file.read_text(errors="replace"))
+            found = re.search(
+                r'(?:NV_VERSION_STRING=\\"|PACKAGE_VERSION=")([0-9][0-9.]+)', file.read_text(errors="replace")
+            )
             if found:
                 return found.group(1)
     return "unknown"
@@ -110,7 +112,9 @@ def problems(folder: Path, *, patched: bool) -> list[str]:
     test = hook_problem if patched else anchor_problem
     found = [problem for hook in HOOKS if (problem := test(text, hook))]
     if patched:
-        calls = sum(text.count(f"{name}(") for name in ("gpsched_ioctl", "gpsched_close", "gpsched_init", "gpsched_exit"))
+        calls = sum(
+            text.count(f"{name}(") for name in ("gpsched_ioctl", "gpsched_close", "gpsched_init", "gpsched_exit")
+        )
         if calls != len(HOOKS):
             found.append(f"nv.c has {calls} calls of gpsched, not {len(HOOKS)}")
         if not any("gpsched/*.c" in line for line in sources):
@@ -140,7 +144,11 @@ def main(arguments: list[str] | None = None) -> int:
     if found:
         print(f"check: {folder}: nothing was changed; this tree needs another patch, please report it", file=sys.stderr)
         return 1
-    note = "" if driver.split(".")[0] in TRIED else f" (anchors fit; only {' and '.join(TRIED)} were built and loaded by us)"
+    note = (
+        ""
+        if driver.split(".")[0] in TRIED
+        else f" (anchors fit; only {' and '.join(TRIED)} were built and loaded by us)"
+    )
     print(f"driver {driver}: {'every hook is in its function' if options.patched else 'can be patched'}{note}")
     return 0
 

@@ -291,11 +291,11 @@ class ModuleControl:
         """Expire the slice that runs now and begin the runlist anew."""
         self._do([group], Op.RESTART, abi.RESTART_FORCE * force | abi.RESTART_WAIT * wait)
 
-    def disable(self, groups: Iterable[ChannelGroup], *, scheduling_only: bool = False) -> None:
+    def disable(self, groups: ChannelGroup | Iterable[ChannelGroup], *, scheduling_only: bool = False) -> None:
         """Stop the groups until enable(), until the lease ends, or until this link closes."""
         self._do(groups, Op.DISABLE, abi.DISABLED_SCHEDULING if scheduling_only else abi.DISABLED)
 
-    def enable(self, groups: Iterable[ChannelGroup]) -> None:
+    def enable(self, groups: ChannelGroup | Iterable[ChannelGroup]) -> None:
         """Give up this link's own disable. Another controller's stays."""
         self._do(groups, Op.ENABLE)
 
@@ -311,8 +311,8 @@ class ModuleControl:
         except KeyError:
             raise self._gone(control, group) from None
 
-    def _do(self, groups: Iterable[ChannelGroup], op: Op, value: int = 0) -> None:
-        todo = list(groups)
+    def _do(self, groups: ChannelGroup | Iterable[ChannelGroup], op: Op, value: int = 0) -> None:
+        todo = [groups] if isinstance(groups, ChannelGroup) else list(groups)
         for start in range(0, len(todo), abi.MAX_ACTIONS):
             part = todo[start : start + abi.MAX_ACTIONS]
             actions = self.actions(part, op, value)

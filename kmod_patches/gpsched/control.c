@@ -146,9 +146,9 @@ static u32 write_word(struct gs_group *group, enum gs_field field, u32 value)
 	return status;
 }
 
-static u32 wanted(const struct gs_setting *setting)
+static u32 wanted(struct gs_setting *setting)
 {
-	const struct gs_hold *newest = list_first_entry_or_null(&setting->holds, struct gs_hold, in_setting);
+	struct gs_hold *newest = list_first_entry_or_null(&setting->holds, struct gs_hold, in_setting);
 
 	return newest ? newest->value : setting->original;
 }

@@ -83,7 +83,7 @@ void gpsched_close(const void *file)
 		gs_file_closed(file);
 }
 
-void gpsched_init(void)
+bool gpsched_init(void)
 {
 	int error = gs_control_init();
 
@@ -99,10 +99,11 @@ void gpsched_init(void)
 	}
 	if (error) {
 		pr_err("not started (%d); the driver works without it\n", error);
-		return;
+		return false;
 	}
 	WRITE_ONCE(running, true);
 	pr_info("ready%s\n", gs_kfuncs_registered ? ", with BPF calls" : "");
+	return true;
 }
 
 void gpsched_exit(void)

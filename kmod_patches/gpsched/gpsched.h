@@ -10,7 +10,7 @@
 
 #include <linux/types.h>
 
-void gpsched_init(void);
+bool gpsched_init(void);
 void gpsched_exit(void);
 
 /*

@@ -185,7 +185,7 @@ static int do_info(struct sk_buff *skb, struct genl_info *info)
 	void *header;
 	int index;
 
-	if (IS_ENABLED(GPSCHED_TEST))
+	if (IS_ENABLED(GPSCHED_TEST)) /* 1 in test builds */
 		features |= GS_FEATURE_TEST;
 	for (index = 0; index < GS_COUNTERS; index++)
 		counters[index] = atomic64_read(&gs_counters[index]);

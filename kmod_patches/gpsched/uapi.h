@@ -34,7 +34,7 @@ enum gs_attr {
 	GS_A_PAD,
 	GS_A_VERSION,	 /* u32 */
 	GS_A_FEATURES,	 /* u32, GS_FEATURE_* */
-	GS_A_DRIVER,	 /* string: the driver's version, empty in the companion module */
+	GS_A_DRIVER,	 /* string: the driver's version */
 	GS_A_COUNTERS,	 /* u64[GS_COUNTERS] */
 	GS_A_GROUP,	 /* u64: never reused while the module is loaded */
 	GS_A_CLIENT,	 /* u32 */

@@ -6,7 +6,8 @@
 #   DRIVER  535 or 550 (Debian's, fetched), or a driver tree of yours
 #   KERNEL  6.1 or 6.12 (Debian's, fetched), or a release as `uname -r` prints it
 #   OUT     where nvidia.ko and Module.symvers go
-# environment: GPSCHED_TEST=1 builds for the virtual machine (believes processes, loads without a GPU; see test.c)
+# environment: GPSCHED_PLAIN=1 leaves the driver unpatched (to test the companion module)
+#              GPSCHED_TEST=1 builds for the virtual machine (believes processes, loads without a GPU; see test.c)
 #              GPSCHED_KMOD_CACHE, JOBS (2)
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -38,7 +39,7 @@ esac
 
 # Most of a build's time goes into the driver's tests of the kernel's headers and into files that we do not touch: the
 # tree is kept, and make does what is left. One build at a time in each.
-name=$(echo "$driver-$kernel${GPSCHED_TEST:+-test}" | tr -c 'a-zA-Z0-9.\n-' _)
+name=$(echo "$driver-$kernel${GPSCHED_TEST:+-test}${GPSCHED_PLAIN:+-plain}" | tr -c 'a-zA-Z0-9.\n-' _)
 work=$cache/build/$name
 mkdir -p "$work"
 exec 9>"$work/lock"
@@ -53,7 +54,8 @@ for file in nv.c nv-pci.c nvidia-sources.Kbuild; do # as they were before the la
 	cp -p "$pristine" "$(find "$work/tree" -path "*/nvidia/$file" | head -1)"
 done
 find "$work/tree" -path '*/nvidia/gpsched/*.[ch]' -delete
-"$here/scripts/patch-tree.sh" "$work/tree"
+# not patched: what the companion module is for
+[ "${GPSCHED_PLAIN:-}" = 1 ] || "$here/scripts/patch-tree.sh" "$work/tree"
 layer=$work/tree
 [ ! -d "$work/tree/kernel-open" ] || layer=$work/tree/kernel-open
 
@@ -68,7 +70,7 @@ if [ "${GPSCHED_TEST:-}" = 1 ]; then
 	# The driver refuses to load without a GPU unless there is an NVSwitch: say that there is.
 	sed -i 's/is_nvswitch_present = os_is_nvswitch_present();/is_nvswitch_present = NV_TRUE;/' "$layer/nvidia/nv.c"
 	grep -q 'is_nvswitch_present = NV_TRUE' "$layer/nvidia/nv.c" || fail "cannot make this driver load without a GPU"
-	echo 'NVIDIA_CFLAGS += -DGPSCHED_TEST=1' >>"$layer/nvidia/nvidia-sources.Kbuild"
+	[ "${GPSCHED_PLAIN:-}" = 1 ] || echo 'NVIDIA_CFLAGS += -DGPSCHED_TEST=1' >>"$layer/nvidia/nvidia-sources.Kbuild"
 fi
 
 if ! make -C "$layer" -j"${JOBS:-2}" modules SYSSRC="$headers" SYSOUT="$output" \
@@ -77,7 +79,7 @@ if ! make -C "$layer" -j"${JOBS:-2}" modules SYSSRC="$headers" SYSOUT="$output" 
 	fail "nvidia.ko of $source does not build for kernel $kernel"
 fi
 grep -E 'nvidia/gpsched/.*warning' "$work/log" >&2 && fail "gpsched compiles with warnings"
-if [ -n "$root" ] && [ ! -e "$output/vmlinux" ] && [ "${GPSCHED_BTF:-1}" = 1 ]; then
+if [ -n "$root" ] && [ ! -e "$output/vmlinux" ] && [ "${GPSCHED_PLAIN:-}" != 1 ]; then
 	"$here/scripts/module-btf.sh" "$layer/nvidia.ko" "$root"
 fi
 mkdir -p "$out"

@@ -108,6 +108,8 @@ kernel() {
 		[ -n "$abi" ] && [ -n "$kbuild" ] || fail "cannot read the dependencies of linux-headers-amd64 $version"
 		unpack "$target" "linux-headers-$abi=$version" "linux-headers-${abi%-amd64}-common=$version" \
 			"$kbuild=$version" "$(image_package "$abi" "$version")"
+		# The headers name each other by the path that they would be installed at.
+		sed -i "s#^include /usr/src/#include $target/usr/src/#" "$target"/usr/src/linux-headers-*-amd64/Makefile
 	fi
 	echo "$target"
 }

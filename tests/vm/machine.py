@@ -1,8 +1,8 @@
 """A QEMU machine without KVM that boots a Debian kernel on this machine's own root file system.
 
-The root comes read-only over 9p with a tmpfs overlay, so the Python, libbpf and virtual environment inside are the host's.
-Files go in and out through one writable share, /share inside (/tmp and /run are fresh there). What the guest's script
-prints and the whole kernel log come back; the machine powers itself off, or is ended after a limit.
+The root comes read-only over 9p with a tmpfs overlay, so the Python, libbpf and virtual environment inside are the
+host's. Files go in and out through one writable share, /share inside (/tmp and /run are fresh there). What the guest's
+script prints and the whole kernel log come back; the machine powers itself off, or is ended after a limit.
 """
 
 import gzip
@@ -151,7 +151,7 @@ def initramfs(kernel: Kernel, folder: Path) -> Path:
 
 def command_line(kernel: Kernel, image: Path, share: Path, memory_mb: int) -> list[str]:
     """Return QEMU's arguments."""
-    root = f"local,path=/,mount_tag=rootfs,security_model=none,readonly=on,multidevs=remap"
+    root = "local,path=/,mount_tag=rootfs,security_model=none,readonly=on,multidevs=remap"
     return [
         "qemu-system-x86_64", "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64", "-smp", "2",
         "-m", str(memory_mb), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio",

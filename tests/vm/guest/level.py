@@ -1,4 +1,6 @@
-"""The product's own user side against the module: the level `module` by pyroute2, and the BPF program through libbpf."""
+"""The product's own user side against the module: the level `module` by pyroute2, the BPF program by libbpf."""
+
+# ruff: noqa: PT017 not run by pytest
 
 import errno
 import os

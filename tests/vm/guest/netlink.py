@@ -1,4 +1,4 @@
-"""Generic netlink by hand: pyroute2 takes ten seconds to import under emulation, this 20 ms. One test uses pyroute2 too."""
+"""Generic netlink by hand: pyroute2 takes ten seconds to import under emulation, this 20 ms. One test uses both."""
 
 import os
 import socket
@@ -9,9 +9,9 @@ NETLINK_GENERIC, NLM_F_REQUEST, NLM_F_MULTI, NLM_F_ACK, NLM_F_DUMP = 16, 1, 2, 4
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 INFO, LIST, GET, CONTROL, RENEW, RELEASE, PLAN_SET, PLAN_BEGIN, PLAN_END, PLAN_DROP = range(1, 11)
 ADDED, REMOVED, DONE = 16, 17, 18
-(A_PAD, A_VERSION, A_FEATURES, A_DRIVER, A_COUNTERS, A_GROUP, A_CLIENT, A_HANDLE, A_PID, A_UID, A_CGROUP, A_ENGINE, A_DEVICE,
- A_GPU, A_SUBDEVICE, A_CHANNELS, A_TIMESLICE, A_INTERLEAVE, A_DISABLED, A_ACTIONS, A_RESULTS, A_LEASE_MS, A_COOKIE, A_ASYNC,
- A_PLAN, A_ERROR, A_STATUS) = range(1, 28)  # fmt: skip
+(A_PAD, A_VERSION, A_FEATURES, A_DRIVER, A_COUNTERS, A_GROUP, A_CLIENT, A_HANDLE, A_PID, A_UID, A_CGROUP, A_ENGINE,
+ A_DEVICE, A_GPU, A_SUBDEVICE, A_CHANNELS, A_TIMESLICE, A_INTERLEAVE, A_DISABLED, A_ACTIONS, A_RESULTS, A_LEASE_MS,
+ A_COOKIE, A_ASYNC, A_PLAN, A_ERROR, A_STATUS) = range(1, 28)  # fmt: skip
 OP_TIMESLICE, OP_INTERLEAVE, OP_DISABLE, OP_ENABLE, OP_TIMESLICE_UNDO, OP_INTERLEAVE_UNDO, OP_PREEMPT, OP_RESTART = (
     range(1, 9)
 )
@@ -71,7 +71,7 @@ class Netlink:
         if struct.unpack_from("<H", data, 4)[0] == NLMSG_ERROR:
             raise OSError(-struct.unpack_from("<i", data, 16)[0], "no family gpsched")
         attrs = parse_plain(data[20:])
-        for _, entry in parse_plain(attrs[7]).items():
+        for entry in parse_plain(attrs[7]).values():
             group = parse_plain(entry)
             self.groups[group[1].rstrip(b"\0").decode()] = struct.unpack("<I", group[2])[0]
         return struct.unpack("<H", attrs[1])[0]

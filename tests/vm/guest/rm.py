@@ -1,4 +1,4 @@
-"""A client of the driver, by its real ioctls on /dev/nvidiactl. Sizes and numbers: kernel-open/common/inc/nv-ioctl-numbers.h."""
+"""A client of the driver, by its real ioctls on /dev/nvidiactl (kernel-open/common/inc/nv-ioctl-numbers.h)."""
 
 import fcntl
 import os
@@ -74,8 +74,10 @@ class Rm:
         return struct.unpack_from("<I", out, 28)[0]
 
     def tree(self, base: int = 0x5C000000, channels: int = 2, instance: int = 0, engine: int = COMPUTE) -> "Rm":
-        """Client, device, subdevice, group, channels, an engine object: what a CUDA context makes. The RM refuses all but the
-        client here; the test build of the module believes it."""
+        """Client, device, subdevice, group, channels, an engine object: what a CUDA context makes.
+
+        The RM refuses all but the client here; the test build of the module believes it.
+        """
         self.root()
         self.alloc(base + 1, self.client, DEVICE, struct.pack("<I", instance) + bytes(52))
         self.alloc(base + 2, base + 1, SUBDEVICE)
