@@ -38,8 +38,12 @@ class Program:
         command = [PROGRAMS / name, "--iters-per-us", "1000", *options]  # known: no need to measure it
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **env})
         self.pid = self._process.pid
-        assert select.select([self._process.stdout], [], [], 60)[0], f"{name} does not become ready"
-        self.ready = json.loads(self._process.stdout.readline())
+        try:
+            assert select.select([self._process.stdout], [], [], 60)[0], f"{name} does not become ready"
+            self.ready = json.loads(self._process.stdout.readline())
+        except BaseException:
+            self.close()
+            raise
 
     def finish(self):
         """End it; returns its last line, the check of its own state."""
@@ -64,8 +68,12 @@ class Bed:
 
     def __init__(self, gpu, jobs=1, *, lc_env=None, options=()):
         self.gpu, self.stack = gpu, contextlib.ExitStack()
-        self.service = self._run("gpsched-lc", lc_env or {}, *options)
-        self._take([self._run("gpsched-be", {}, "--verify") for _ in range(jobs)])
+        try:
+            self.service = self._run("gpsched-lc", lc_env or {}, *options)
+            self._take([self._run("gpsched-be", {}, "--verify") for _ in range(jobs)])
+        except BaseException:
+            self.stack.close()
+            raise
 
     def _take(self, jobs):
         self.jobs = jobs
