@@ -31,7 +31,7 @@ class Managed(Node):
 
     def __init__(self, directory: Path, gpu: SimulatedGpu) -> None:
         super().__init__(directory, gpu)
-        self.log = directory / "log"
+        self.log, self.scale = directory / "log", gpu.scale
         self.manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.manager.bind(str(directory / "notify"))
         self.manager.settimeout(60)
@@ -192,3 +192,26 @@ def test_a_second_signal_to_reload_leaks_nothing(node: Managed) -> None:
     for _ in range(10):
         node.reload('[[rule]]\nclass = "be"\nuser = "nobody"\n')
     assert len(list(descriptors.iterdir())) <= before
+
+
+def test_requests_are_seen_as_bursts_with_latencies(node: Managed, pair: tuple[Service, Job]) -> None:
+    service, job = pair
+    until(lambda: "libcuda" in node.gpsched("status").stdout)  # its probes are in place
+    run = service.run(40, 50.0)
+
+    def counted() -> int:
+        view = node.view(service)
+        return sum(view.latency.counts) if view and view.latency else 0
+
+    until(lambda: counted() >= 30)  # on a busy machine some bursts run into the next
+    view, other = node.view(service), node.view(job)
+    assert view is not None
+    assert view.hints is not None
+    assert view.latency is not None
+    assert view.hints.bursts == sum(view.latency.counts) <= 45  # its calibration came before it was attached
+    assert view.spans
+    assert {span.kind for span in view.spans} <= {"burst", "reservation"}
+    mean_us = view.latency.sum_us / sum(view.latency.counts)
+    assert mean_us <= 1.2 * node.scale * sum(run.latency_us) / len(run.latency_us)
+    assert other is not None
+    assert other.latency is None
