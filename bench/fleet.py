@@ -68,7 +68,10 @@ class Fleet:
             undo.push(self._stack)
             for lc in self.lcs:
                 self.services.append(self._stack.enter_context(kit.service(lc, lc_wrap)))
-                self._favour(self.services[-1].pid)
+            for service in self.services:
+                if not service.ready:
+                    service.wait_ready()
+                self._favour(service.pid)
             self._load = arrivals.Load(
                 scenario, self.lcs, kit.folder, [self._peak(index) for index in range(len(self.lcs))]
             )
@@ -93,12 +96,20 @@ class Fleet:
         return _names([be.name or be.model or "job" for be in self.bes])
 
     def start_jobs(self) -> None:
-        """Start all jobs, each paused once it is ready, so that the next one calibrates itself on a quiet GPU."""
+        """Start all jobs, paused. One that calibrates itself finds a GPU on which no earlier job runs."""
         for index, be in enumerate(self.bes):
             job = self._stack.enter_context(self._kit.job(be, _phase(index, be, self.bes), self._be_wrap))
-            self._favour(job.pid)
-            job.pause()
             self.jobs.append(job)
+            if job.ready:
+                self._pause(job)
+        for job in self.jobs:
+            if not job.ready:
+                job.wait_ready()
+                self._pause(job)
+
+    def _pause(self, job: Job) -> None:
+        self._favour(job.pid)
+        job.pause()
 
     def finish_jobs(self) -> list[End]:
         """End all jobs and return the check of their states."""

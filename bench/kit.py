@@ -29,7 +29,7 @@ class Kit:
     """Everything that programs are made from.
 
     ``folder`` holds files that they read; ``notes`` collects what could not be run as the scenario says. ``python``
-    is an interpreter that may have PyTorch.
+    is an interpreter that may have PyTorch, None to do without.
     """
 
     simulated: bool
@@ -37,18 +37,18 @@ class Kit:
     models: Models
     folder: Path
     board: Path
-    python: str
+    python: str | None
     notes: list[str] = field(default_factory=list)
 
     def service(self, lc: Lc, wrap: Wrap) -> Service:
-        """Start the service of an entry."""
+        """Start the service of an entry; one in PyTorch, which takes long, is to be waited for by the caller."""
         options = ["--prep-us", f"{lc.prep_us:g}", "--mode", lc.mode]
         environment = {**self.environment, **agent.environment(), **wrap.environment}
         if lc.model and self._program(lc.model) == "torch":
             self._only_chains_do(lc)
-            command = [self.python, str(HERE / "torch_lc.py"), "--model", lc.model, "--dtype", "float32"]
+            command = [str(self.python), str(HERE / "torch_lc.py"), "--model", lc.model, "--dtype", "float32"]
             command += ["--switchboard", str(self.board)]
-            return Service([*wrap.prefix, *command, *options], environment, generator=True)
+            return Service([*wrap.prefix, *command, *options], environment, generator=True, wait=False)
         options += ["--gap-us", f"{lc.gap_us:g}", "--steps", f"{lc.steps}", "--step-gap-us", f"{lc.step_gap_us:g}"]
         options += ["--connections", f"{lc.connections}", *(["--http"] if lc.protocol == "http" else [])]
         options += (
@@ -57,19 +57,19 @@ class Kit:
         return Service([*wrap.prefix, program("gpsched-lc"), "--commands", *self._common(), *options], environment)
 
     def job(self, be: Be, phase: float, wrap: Wrap) -> Job:
-        """Start the job of an entry; it launches at once. ``phase``: where in its period its units start."""
+        """Start the job of an entry, to be waited for by the caller. ``phase``: where in its period units start."""
         environment = {**self.environment, **wrap.environment}
         options = ["--rate", f"{be.rate or 0:g}", "--phase", f"{phase:.6f}", "--switchboard", str(self.board)]
         kind = self._program(be.model) if be.model else "chain"
         if kind == "torch":
-            command = [self.python, str(HERE / "torch_be.py"), "--model", str(be.model)]
+            command = [str(self.python), str(HERE / "torch_be.py"), "--model", str(be.model)]
         elif kind == "cuda":
             command = [str(BUILD / "cuda" / f"gpsched-{be.model}")]
         else:
             command = [program("gpsched-be"), "--commands", "--verify", *self._size()]
             options += ["--queue", f"{be.queue}"]
             options += self._chain(be.model) if be.model else ["--kernel-us", f"{be.kernel_us:g}"]
-        return Job([*wrap.prefix, *command, *options], environment)
+        return Job([*wrap.prefix, *command, *options], environment, wait=kind == "chain")
 
     def _program(self, model: str) -> str:
         """Which program does a model's work here: ``torch``, ``cuda`` or ``chain``."""
@@ -108,8 +108,10 @@ class Kit:
 
 
 @functools.cache
-def _missing_torch(python: str) -> str | None:
+def _missing_torch(python: str | None) -> str | None:
     """Why an interpreter cannot run PyTorch on a GPU; None when it can."""
+    if python is None:
+        return "without PyTorch, as asked"
     look = "import torch, sys; sys.exit(0 if torch.cuda.is_available() else 'its PyTorch finds no GPU')"
     try:
         done = subprocess.run([python, "-c", look], capture_output=True, text=True, timeout=_LOOK_S, check=False)

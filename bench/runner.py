@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -36,7 +37,8 @@ Told = Callable[[str, float], None]
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How to run. ``seconds`` of GPU time an arm and point, ``warm_up`` seconds of load before each block.
 
-    None: the scenario's own (at most 6 s on the embedded GPU); the scale that the number of programs asks for.
+    ``torch``: whether models may run in PyTorch where it is. None stands for the scenario's own seconds (at most 6 on
+    the embedded GPU), and for the time scale that the number of programs asks for.
     """
 
     device: Kind = "auto"
@@ -47,6 +49,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     peers: dict[str, Peer] = {}
     models: Path | None = None
     python: str = sys.executable
+    torch: bool = True
     scale: float | None = None
 
     def chosen(self) -> list[Arm]:
@@ -77,15 +80,18 @@ def run(
             if entry.model is not None:
                 models.get(entry.model)
     results: list[ScenarioResult] = []
-    for index, (name, chosen) in enumerate(loaded.items()):
+    with _Node(options) as node:
+        for index, (name, chosen) in enumerate(loaded.items()):
 
-        def tell(what: str, share: float, name: str = name, index: int = index) -> None:
-            told(f"{name}: {what}", (index + share) / len(loaded))
+            def tell(what: str, share: float, name: str = name, index: int = index) -> None:
+                told(f"{name}: {what}", (index + share) / len(loaded))
 
-        with open_device(options.device, options.scale or _scale(chosen)) as gpu:
-            results.append(_Run(name, chosen, gpu, options, models).run(arms, tell))
-            result = BenchResult(host=_host(gpu), command=sys.argv, rounds=options.rounds, scenarios=list(results))
-        finished(result)
+            node.open(_scale(chosen), tell)
+            results.append(_Run(name, chosen, node, options, models).run(arms, tell))
+            if results[-1].error is not None:
+                node.close()  # the next scenario finds a new daemon, and a new embedded GPU
+            result = BenchResult(host=node.host, command=sys.argv, rounds=options.rounds, scenarios=list(results))
+            finished(result)
     return result
 
 
@@ -95,12 +101,63 @@ def _scale(scenario: Scenario) -> float:
     return SIMULATED_SCALE * max(1, math.ceil(programs / _PROGRAMS_AT_ONCE))
 
 
+class _Node:
+    """The GPU and the daemons on it; scenarios share them while they need the same time scale."""
+
+    def __init__(self, options: Options) -> None:
+        self._options, self._stack = options, ExitStack()
+        self._gpu: Device | None = None
+        self._daemons: dict[str, Client] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def gpu(self) -> Device:
+        """The GPU that is open."""
+        assert self._gpu is not None
+        return self._gpu
+
+    def open(self, scale: float, told: Told) -> None:
+        """Open a GPU whose time runs at this scale, unless it is open already."""
+        scale = self._options.scale or scale
+        if self._gpu is not None and (not self._gpu.simulated or self._gpu.scale == scale):
+            return
+        self.close()
+        told("starting the GPU", 0.0)
+        self._gpu = self._stack.enter_context(open_device(self._options.device, scale))
+        self.host = Host(
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            kernel=platform.release(),
+            gpu=self._gpu.name,
+            driver=self._gpu.driver,
+            simulated=self._gpu.simulated,
+            scale=self._gpu.scale,
+        )
+
+    def daemon(self, config: str) -> Client:
+        """A client of the daemon with this configuration, started when it is first asked for."""
+        if config not in self._daemons:
+            self._daemons[config] = self._stack.enter_context(running_daemon(config))
+        return self._daemons[config]
+
+    def close(self) -> None:
+        """End the daemons, which restore every setting, and the embedded GPU."""
+        self._daemons.clear()
+        self._gpu = None
+        self._stack.close()
+
+
 class _Run:
     """One scenario on one GPU."""
 
-    def __init__(self, name: str, scenario: Scenario, gpu: Device, options: Options, models: Models) -> None:
-        self._name, self._scenario, self._gpu, self._options, self._models = name, scenario, gpu, options, models
-        longest = _SIMULATED_SECONDS if gpu.simulated else scenario.seconds
+    def __init__(self, name: str, scenario: Scenario, node: _Node, options: Options, models: Models) -> None:
+        self._name, self._scenario, self._node, self._options, self._models = name, scenario, node, options, models
+        self._gpu = node.gpu
+        longest = _SIMULATED_SECONDS if self._gpu.simulated else scenario.seconds
         self._seconds = options.seconds or min(scenario.seconds, longest)
         self._points: list[Point] = []
         self._commands: dict[str, list[str]] = {}
@@ -110,15 +167,12 @@ class _Run:
         """Measure all points; an error ends them."""
         error = None
         try:
-            with ExitStack() as stack:
-                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpsched-bench-")))
+            with tempfile.TemporaryDirectory(prefix="gpsched-bench-") as name:
+                folder = Path(name)
                 skipped = dict(self._unsuited(arms, folder))
                 fitting = [arm for arm in arms if arm.name not in skipped]
                 told("starting the daemons", 0.0)
-                daemons = {
-                    config: stack.enter_context(running_daemon(config))
-                    for config in dict.fromkeys(arm.daemon for arm in fitting if arm.daemon is not None)
-                }
+                daemons = {arm.daemon: self._node.daemon(arm.daemon) for arm in fitting if arm.daemon is not None}
                 self._measure(fitting, skipped, daemons, folder, told)
         except UnsupportedHostError:
             raise
@@ -158,7 +212,7 @@ class _Run:
                 models=self._models,
                 folder=folder,
                 board=board.path,
-                python=self._options.python,
+                python=self._options.python if self._options.torch else None,
                 notes=self._notes,
             )
             one = PointRun(point, kit, board, daemons, self._options.peers)
@@ -166,14 +220,3 @@ class _Run:
             out = [Skipped(arm=arm, reason=reason) for arm, reason in skipped.items()]
             self._points.append(msgspec.structs.replace(measured, skipped=out + measured.skipped))
             self._commands = self._commands or one.commands
-
-
-def _host(gpu: Device) -> Host:
-    return Host(
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        kernel=platform.release(),
-        gpu=gpu.name,
-        driver=gpu.driver,
-        simulated=gpu.simulated,
-        scale=gpu.scale,
-    )

@@ -33,10 +33,11 @@ def program(name: str) -> str:
 
 
 class _Workload:
-    """Ends its processes with the ``with`` block; started ones are ready."""
+    """Ends its processes with the ``with`` block. ``ready``: what it said when it could be used, None before."""
 
     def __init__(self) -> None:
         self._processes = ExitStack()
+        self.ready: Ready | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -53,22 +54,32 @@ class _Workload:
 class Service(_Workload):
     """A latency-critical service and its load generator. Fields: ``pid`` of the service, ``ready``, ``command``."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], *, generator: bool = False) -> None:
-        """Start ``command``; ``generator``: it only serves, so start gpsched-lc as the load generator beside it."""
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], *, generator: bool = False, wait: bool = True
+    ) -> None:
+        """Start ``command``; ``generator``: it only serves, so gpsched-lc is started as the load generator beside it.
+
+        Unless ``wait``, nothing but ``wait_ready`` may be called at first.
+        """
         super().__init__()
         self.command = list(command)
         self._scale = float(environment.get(_SCALE_KEY, "1"))
         self._limit_s = _ANSWER_S
         with ExitStack() as undo:
             undo.push(self._processes)
-            self._server = self._start(command, environment)
-            self.ready = self._server.expect(Ready, _START_S)
+            self._server = self._generator = self._start(command, environment)
             self.pid = self._server.pid
-            self._generator = self._server
-            if generator:
-                load = [program("gpsched-lc"), "--connect", str(self.ready.port), "--commands"]
-                self._generator = self._start(load, environment)
+            self._separate, self._environment = generator, environment
+            if wait:
+                self.wait_ready()
             undo.pop_all()
+
+    def wait_ready(self) -> None:
+        """Return when the service and its load generator can be used."""
+        self.ready = self._server.expect(Ready, _START_S)
+        if self._separate:
+            load = [program("gpsched-lc"), "--connect", str(self.ready.port), "--commands"]
+            self._generator = self._start(load, self._environment)
 
     def run(
         self, requests: int, rate: float, arrival: str = "constant", seed: int = 1, phase: float | None = None
@@ -109,15 +120,21 @@ class Service(_Workload):
 class Job(_Workload):
     """A best-effort job. Fields: ``pid``, ``ready``, ``command``."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], *, wait: bool = True) -> None:
+        """Start ``command``; unless ``wait``, nothing but ``wait_ready`` may be called at first."""
         super().__init__()
         self.command = list(command)
         with ExitStack() as undo:
             undo.push(self._processes)
             self._process = self._start(command, environment)
-            self.ready = self._process.expect(Ready, _START_S)
             self.pid = self._process.pid
+            if wait:
+                self.wait_ready()
             undo.pop_all()
+
+    def wait_ready(self) -> None:
+        """Return when the job launches."""
+        self.ready = self._process.expect(Ready, _START_S)
 
     def progress(self) -> Progress:
         """Return the kernels completed so far."""
