@@ -4,7 +4,9 @@ import logging
 import time
 from typing import Any
 
-from gpsched.adaptive.model import GpuView
+import msgspec
+
+from gpsched.adaptive.model import GpuView, ProcessView
 
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,31 @@ class Gpus:
         if self._nvml is not None:
             self._nvml.nvmlShutdown()
             self._nvml = None
+
+
+def with_engine(gpus: list[GpuView], processes: list[ProcessView], in_burst: frozenset[int]) -> list[GpuView]:
+    """Add who has each GPU's compute engine, as far as that follows from what is known.
+
+    That is a latency-critical process in a burst, else the only best-effort one. GPUs unknown to NVML are added.
+    """
+    known = {gpu.gpu: gpu for gpu in gpus}
+    numbers = sorted(set(known) | {number for view in processes for number in view.gpus})
+    return [
+        msgspec.structs.replace(
+            known.get(number) or GpuView(gpu=number), engine_pid=_holder(number, processes, in_burst)
+        )
+        for number in numbers
+    ]
+
+
+def _holder(gpu: int, processes: list[ProcessView], in_burst: frozenset[int]) -> int | None:
+    here = [view for view in processes if gpu in view.gpus]
+    for candidates in ([v for v in here if v.pid in in_burst], [v for v in here if v.class_ == "be"]):
+        if len(candidates) == 1:
+            return candidates[0].pid
+        if candidates:
+            return None
+    return None
 
 
 def _load() -> Any:

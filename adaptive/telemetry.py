@@ -21,9 +21,19 @@ class Telemetry:
 
     def __init__(self) -> None:
         self._processes: dict[int, _Figures] = defaultdict(_Figures)
+        self._active: set[int] = set()
+
+    def began(self, pid: int) -> None:
+        """The first launch of a burst."""
+        self._active.add(pid)
+
+    def active(self) -> frozenset[int]:
+        """Return the processes in a burst now."""
+        return frozenset(self._active)
 
     def burst(self, pid: int, burst: Burst) -> None:
         """A burst ended. One that was cut short by lost events has no duration."""
+        self._active.discard(pid)
         if burst.closed_by != "reset":
             figures = self._processes[pid]
             figures.bursts += 1
@@ -44,6 +54,7 @@ class Telemetry:
     def forget(self, pid: int) -> None:
         """The process ended or is left alone."""
         self._processes.pop(pid, None)
+        self._active.discard(pid)
 
     def fields(self, pid: int, choice: Choice | None) -> dict[str, Any]:
         """The optional fields of the process' view; empty while nothing is known."""

@@ -8,8 +8,10 @@ import pytest
 
 from gpsched.adaptive import gpus
 from gpsched.adaptive.config import Rule
+from gpsched.adaptive.model import GpuView
 from gpsched.adaptive.workloads import placement, rules
 from gpsched.adaptive.workloads.procinfo import ProcessInfo
+from tests.tui import scene
 
 
 class _Error(Exception):
@@ -56,6 +58,16 @@ def test_without_nvml_no_gpus_are_shown(monkeypatch: pytest.MonkeyPatch) -> None
     for module in (None, broken):
         monkeypatch.setitem(sys.modules, "pynvml", module)
         assert gpus.Gpus().views() == []
+
+
+def test_who_has_the_engine() -> None:
+    processes = scene.snapshot(1).processes  # 100 lc and 200 be on GPU 0, 300 lc and 400 be on GPU 1
+    nvml = [GpuView(gpu=0, name="H200")]
+    holders = gpus.with_engine(nvml, processes, frozenset({100}))
+    assert [(gpu.gpu, gpu.name, gpu.engine_pid) for gpu in holders] == [(0, "H200", 100), (1, None, 400)]
+    crowded = [*processes, scene.process(500, "x", "be")]
+    assert gpus.with_engine(nvml, crowded, frozenset())[0].engine_pid is None
+    assert gpus.with_engine([], [], frozenset()) == []
 
 
 _SLURM_V2 = "/system.slice/slurmstepd.scope/job_4242/step_0/user/task_0"
