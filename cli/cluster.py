@@ -355,5 +355,6 @@ def _machine() -> dict[str, str]:
     now = datetime.datetime.now(datetime.UTC)
     return {
         "date": now.strftime("%Y-%m-%d %H:%M UTC"),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "python": platform.python_version(),
     }

@@ -1,4 +1,5 @@
-"""A real Slurm in a temporary directory: munged, MariaDB, slurmdbd, slurmctld and many virtual nodes, all on loopback."""
+"""A real Slurm in a temporary directory: munged, MariaDB, slurmdbd, slurmctld and many virtual nodes, all on
+loopback."""
 
 import os
 import shutil
@@ -48,8 +49,8 @@ SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=2,sched_interval=2,batch_sched_delay=1,preempt_youngest_first
 KillWait=2
 MinJobAge=300
-NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[17001-{last_port}] CPUs=32 RealMemory=4000 Gres=gpu:8 State=UNKNOWN
-PartitionName=gpu Nodes=n[1-{nodes}] Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
+NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[17001-{last_port}] CPUs=32 RealMemory=4000
+Gres=gpu:8 State=UNKNOWN PartitionName=gpu Nodes=n[1-{nodes}] Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
 """
 ACCOUNTING = """AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
@@ -74,7 +75,9 @@ PidFile={lab}/run/slurmdbd.pid
 
 def missing() -> list[str]:
     """What this machine lacks to run the stack."""
-    lacking = [name for name in PROGRAMS if not shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")]
+    lacking = [
+        name for name in PROGRAMS if not shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    ]
     return lacking + ([] if os.geteuid() == 0 else ["root"])
 
 
@@ -108,7 +111,9 @@ class SlurmStack:
         if self.accounting:
             self._start_database()
             self.start_dbd()
-            wait_until(lambda: self.try_command("sacctmgr", "-n", "list", "cluster") is not None, 30, "slurmdbd answers")
+            wait_until(
+                lambda: self.try_command("sacctmgr", "-n", "list", "cluster") is not None, 30, "slurmdbd answers"
+            )
             self.command("sacctmgr", "-i", "add", "cluster", CLUSTER)
         self.start_ctld()
         for index in range(1, self.nodes + 1):
@@ -158,7 +163,9 @@ class SlurmStack:
         options = [f"--datadir={data}", f"--socket={data}/s.sock", "--port=13306", "--bind-address=127.0.0.1"]
         self._spawn("mariadbd", ["mariadbd", "--no-defaults", "--user=mysql", *options])
         ping = ["mariadb", "--no-defaults", "-S", str(data / "s.sock"), "-e", "SELECT 1"]
-        wait_until(lambda: subprocess.run(ping, env=self.env, capture_output=True).returncode == 0, 30, "MariaDB answers")
+        wait_until(
+            lambda: subprocess.run(ping, env=self.env, capture_output=True).returncode == 0, 30, "MariaDB answers"
+        )
 
     def start_dbd(self) -> None:
         # slurmdbd reads its file beside slurm.conf
@@ -188,7 +195,9 @@ class SlurmStack:
         self.try_command("scancel", "-u", "root")
         self.try_command("scancel", "--state=PENDING", "-u", "root")
         time.sleep(1.0)
-        for name in sorted(self.processes, key=lambda name: ["slurmd-", "slurmct", "slurmdb", "mariadb", "munged"].index(name[:7])):
+        for name in sorted(
+            self.processes, key=lambda name: ["slurmd-", "slurmct", "slurmdb", "mariadb", "munged"].index(name[:7])
+        ):
             self.end(name)
 
     def command(self, *words: str) -> str:
@@ -207,7 +216,18 @@ class SlurmStack:
 
     def submit(self, qos: str, gpus: int = 8, nodes: int = 1, *options: str, seconds: int = 100000) -> int:
         """Submit a job; its number."""
-        words = ["sbatch", "--parsable", "-A", "org1", "-q", qos, f"--gres=gpu:{gpus}", f"-N{nodes}", f"-n{nodes}", "--requeue"]
+        words = [
+            "sbatch",
+            "--parsable",
+            "-A",
+            "org1",
+            "-q",
+            qos,
+            f"--gres=gpu:{gpus}",
+            f"-N{nodes}",
+            f"-n{nodes}",
+            "--requeue",
+        ]
         words += ["-o", "/dev/null", "-D", str(self.lab / "jobs"), *options, str(self.lab / "job.sh"), str(seconds)]
         return int(self.command(*words).strip())
 

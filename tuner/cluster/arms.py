@@ -1,4 +1,5 @@
 """The policies that a comparison runs, by name: baselines from practice and from GFS, and ours (spot.py)."""
+# ruff: noqa: D102, ARG002 - what is overridden is described in Policy
 
 from collections import deque
 from collections.abc import Callable
@@ -30,7 +31,8 @@ class Fifo(Policy):
 
 
 class StaticQuota(Policy):
-    """A fixed spot quota per GPU model: capacity less a quantile of the HP demand of the weeks before; else as fifo-skip."""
+    """A fixed spot quota per GPU model: capacity less a quantile of the HP demand of the weeks before; else as
+    fifo-skip."""
 
     name: ClassVar[str] = "static-quota"
     quantile: ClassVar[float] = 0.5
@@ -68,7 +70,8 @@ class Fgd(Policy):
 
 
 class Leases(Policy):
-    """In the manner of Chronus: HP may take GPUs at 300 s lease ends, spot starts at 1,200 s ones; nothing is lost but 120 s."""
+    """In the manner of Chronus: HP may take GPUs at 300 s lease ends, spot starts at 1,200 s ones; nothing is lost
+    but 120 s."""
 
     name: ClassVar[str] = "leases"
     restart_s: ClassVar[float] = 120.0
@@ -84,7 +87,8 @@ class Leases(Policy):
 
 
 class GfsPaper(Policy):
-    """GFS as described: forecast quota with feedback, size-ordered queues, victims by waste and eviction rate on all nodes."""
+    """GFS as described: forecast quota with feedback, size-ordered queues, victims by waste and eviction rate on all
+    nodes."""
 
     name: ClassVar[str] = "gfs-paper"
     as_coded: ClassVar[bool] = False
@@ -93,9 +97,9 @@ class GfsPaper(Policy):
 
     def begin(self, sim: "Simulation") -> None:
         self.forecasts = {model: DecompositionLinear() for model in sim.pools}
-        self.usage = {model: 0.0 for model in sim.pools}
-        self.quota = {model: 0 for model in sim.pools}
-        self.eta = {model: 1.0 for model in sim.pools}
+        self.usage = dict.fromkeys(sim.pools, 0.0)
+        self.quota = dict.fromkeys(sim.pools, 0)
+        self.eta = dict.fromkeys(sim.pools, 1.0)
         self.periods: dict[str, deque[tuple[float, bool]]] = {model: deque() for model in sim.pools}
         self._hour = -1
         self._trained_h = -(10**9)
@@ -176,7 +180,8 @@ class GfsPaper(Policy):
 
 
 class GfsCode(GfsPaper):
-    """GFS with the defects of the authors' published code: dead feedback, gangs counted as one worker, few nodes searched."""
+    """GFS with the defects of the authors' published code: dead feedback, gangs counted as one worker, few nodes
+    searched."""
 
     name: ClassVar[str] = "gfs-code"
     as_coded: ClassVar[bool] = True

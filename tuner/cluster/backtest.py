@@ -1,4 +1,5 @@
-"""How good a forecast was on a known demand series: pinball loss, coverage, reserve, hour by hour as it would have run."""
+"""How good a forecast was on a known demand series: pinball loss, coverage, reserve, hour by hour as it would have
+run."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

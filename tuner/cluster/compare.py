@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 
 import numpy as np
@@ -20,8 +21,8 @@ BASELINES = ("fifo", "fifo-skip", "static-quota")
 class Target:
     """One line of the target: ``figure`` of ours against a baseline.
 
-    ``change`` is the wanted relative change (-0.5: half) or, when 0, "not worse": ours may be worse by ``slack`` at most
-    (absolute); ``sign`` is +1 where more is worse, -1 where more is better.
+    ``change`` is the wanted relative change (-0.5: half) or, when 0, "not worse": ours may be worse by ``slack`` at
+    most (absolute); ``sign`` is +1 where more is worse, -1 where more is better.
     """
 
     figure: str
@@ -43,7 +44,8 @@ TARGETS = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """How ours did on one target: paired mean change with its interval (relative, or absolute where the target is 0)."""
+    """How ours did on one target: paired mean change with its interval (relative, or absolute where the target is
+    0)."""
 
     baseline: str
     figure: str
@@ -72,9 +74,9 @@ def compare(
     results = []
     for workload in workloads:
         for arm in arms:
-            label = f"{workload.name} {arm}"
             simulation = Simulation(workload, make_arm(arm), timeline=timeline)
-            results.append(simulation.run(lambda share, label=label: progress(label, share) if progress else None))  # type: ignore[misc]
+            show = partial(progress, f"{workload.name} {arm}") if progress else None
+            results.append(simulation.run(show))
     return results
 
 
@@ -90,8 +92,8 @@ def summary(results: list[Result]) -> dict[str, dict[str, tuple[float, float]]]:
 def verdicts(results: list[Result], ours: str = OURS, baselines: Iterable[str] = BASELINES) -> list[Verdict]:
     """The targets against each baseline that was run, by pairs of simulations of one workload.
 
-    A relative target is met when the change of the means reaches it; "not worse" when the paired interval does not lie wholly
-    on the worse side.
+    A relative target is met when the change of the means reaches it; "not worse" when the paired interval does not
+    lie wholly on the worse side.
     """
     by = {(result.policy, result.workload): result.figures for result in results}
     names = [result.workload for result in results if result.policy == ours]

@@ -1,7 +1,8 @@
 """Runs the decisions on a real Slurm: quotas, guarantees, victims, placement. One cycle every few seconds.
 
-Each cycle starts from what Slurm says now, never from what the controller believes, so that a crash at any point needs no repair:
-the next cycle sees what was done and does the rest. When slurmctld or the database does not answer, what needs it waits.
+Each cycle starts from what Slurm says now, never from what the controller believes, so that a crash at any point
+needs no repair: the next cycle sees what was done and does the rest. When slurmctld or the database does not answer,
+what needs it waits.
 """
 
 import time
@@ -10,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpsched.adaptive.errors import UsageError
 from gpsched.tuner.cluster.decide import evictions, hp_demand, placements, quota_limits
 from gpsched.tuner.cluster.demand import TOTAL, DemandRecorder
-from gpsched.tuner.cluster.errors import SlurmError, UsageError
+from gpsched.tuner.cluster.errors import SlurmError
 from gpsched.tuner.cluster.forecast import ForecastSettings, QuantileForecaster
 from gpsched.tuner.cluster.journal import Journal, LeaderLock, load_state, save_state
 from gpsched.tuner.cluster.model import HOUR_S
@@ -29,7 +31,8 @@ FEEDBACK_EVERY_S = 300.0
 
 @dataclass(frozen=True)
 class ControllerSettings:
-    """``spot``: QOS -> guarantee in seconds; ``stop_quota``: GPUs that safe stop leaves to each spot QOS (None: as they are).
+    """``spot``: QOS -> guarantee in seconds; ``stop_quota``: GPUs that safe stop leaves to each spot QOS (None: as
+    they are).
 
     ``victims`` True takes preemption over from Slurm: it clears Preempt of ``hp_qos`` and puts it back at safe stop.
     """
@@ -54,9 +57,13 @@ class Controller:
 
     def __init__(self, settings: ControllerSettings, dry_run: bool = False, per_minute: int = 120) -> None:
         self.settings = settings
-        self._lock = LeaderLock(settings.lock)
         self.journal = Journal(settings.state_dir / "journal.jsonl")
         self.slurm = Slurm(self.journal, dry_run, per_minute)
+        self.slurm.check_accounting()
+        missing = [name for name in (settings.hp_qos, *settings.spot) if name not in self.slurm.qos()]
+        if missing:
+            raise UsageError(f"Slurm has no QOS {', '.join(missing)}; create it with: sacctmgr add qos {missing[0]}")
+        self._lock = LeaderLock(settings.lock)
         self._path = settings.state_dir / "state.json"
         state = load_state(self._path)
         self.written: dict[str, dict[str, Any]] = state.get("written", {})
@@ -73,10 +80,6 @@ class Controller:
         self._events: list[tuple[float, bool]] = []
         self._running: set[int] = set()
         self._feedback_s = 0.0
-        self.slurm.check_accounting()
-        missing = [name for name in (settings.hp_qos, *settings.spot) if name not in self.slurm.qos()]
-        if missing:
-            raise UsageError(f"Slurm has no QOS {', '.join(missing)}; create it with: sacctmgr add qos {missing[0]}")
         self.journal.write("started", dry_run=dry_run, resumed=bool(state), requeued=sorted(self.requeued))
 
     def run(self, until: Callable[[], bool]) -> None:
@@ -173,7 +176,8 @@ class Controller:
                 self.slurm.change("clear requeue delay", "scontrol", "update", f"JobId={number}", "StartTime=now")
 
     def _write_qos(self, limits: dict[str, dict[str, int]]) -> None:
-        """Bring each spot QOS to its limits and guarantee, and HP's Preempt to ours; leaves what others edited alone."""
+        """Bring each spot QOS to its limits and guarantee, and HP's Preempt to ours; leaves what others edited
+        alone."""
         try:
             seen = self.slurm.qos()
         except (
@@ -186,8 +190,9 @@ class Controller:
                 self._write_one(seen[qos], by_model)
         hp = seen.get(self.settings.hp_qos)
         if hp and self.settings.victims and hp.preempt:
-            if self.slurm.change("take preemption over", "sacctmgr", "-i", "modify", "qos", hp.name, "set", "Preempt="):
-                self.old_preempt = hp.preempt
+            self.old_preempt = hp.preempt
+            self._save()  # before the act: a crash must not lose what to put back
+            self.slurm.change("take preemption over", "sacctmgr", "-i", "modify", "qos", hp.name, "set", "Preempt=")
 
     def _foreign(self, qos: Qos) -> bool:
         mine = self.written.get(qos.name)

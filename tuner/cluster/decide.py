@@ -42,30 +42,34 @@ def quota_limits(
 ) -> dict[str, dict[str, int]]:
     """GrpTRES of each spot QOS: qos -> model -> GPUs.
 
-    ``demand[model]`` is h -> upper quantile of HP demand. The QOS without guarantee gets all that HP does not use now, less
-    ``reserve`` times the rise expected within the shortest horizon and less what guaranteed jobs hold.
+    ``demand[model]`` is h -> upper quantile of HP demand. The QOS without guarantee gets all that HP does not use
+    now, less ``reserve`` times the rise expected within the shortest horizon and less what guaranteed jobs hold.
     """
     limits: dict[str, dict[str, int]] = {qos: {} for qos in guarantees_s}
-    by_hours = {round(seconds / HOUR_S): qos for qos, seconds in guarantees_s.items() if seconds > 0}
+    by_hours = {seconds / HOUR_S: qos for qos, seconds in guarantees_s.items() if seconds > 0}
     for model, pool in shot.pools.items():
         held, wanted = _by_qos(shot, model)
-        expected = demand.get(model) or {hours: float(pool.capacity) for hours in by_hours}
+        expected = demand.get(model) or {1: float(pool.capacity)}
         hp_now = pool.used[JobClass.HP] + sum(wanted.get(qos, 0) for qos in wanted if qos not in guarantees_s)
         guaranteed = sum(held.get(qos, 0) for qos in by_hours.values())
         if by_hours:
-            quota = spot_quota(
-                pool.capacity, {hours: max(expected[hours], hp_now) for hours in by_hours}, eta.get(model, 1.0)
-            )
+            peaks = {hours: max(_within(expected, hours), hp_now) for hours in by_hours}
+            quota = spot_quota(pool.capacity, peaks, eta.get(model, 1.0))
             some_held = {hours: held.get(qos, 0) for hours, qos in by_hours.items()}
             some_wanted = {hours: wanted.get(qos, 0) for hours, qos in by_hours.items()}
             for hours, limit in class_limits(quota, some_held, some_wanted).items():
                 limits[by_hours[hours]][model] = limit
         rise = max(0.0, min(expected.values(), default=0.0) - hp_now)
-        plain = max(0, int(pool.capacity - hp_now - reserve * rise) - guaranteed)
+        plain = max(0, pool.capacity - hp_now - int(reserve * rise) - guaranteed)
         for qos, seconds in guarantees_s.items():
             if seconds <= 0:
                 limits[qos][model] = plain
     return limits
+
+
+def _within(expected: Mapping[int, float], hours: float) -> float:
+    """Demand expected within ``hours``: that of the shortest horizon that covers them, else of the longest."""
+    return expected[min((one for one in expected if one >= hours), default=max(expected))]
 
 
 def _by_qos(shot: Snapshot, model: str) -> tuple[dict[str, int], dict[str, int]]:
@@ -120,7 +124,8 @@ def is_managed(reason: str, comment: str) -> bool:
 
 
 def placements(shot: Snapshot, now_s: float, limits: Mapping[str, Mapping[str, int]]) -> list[Placement]:
-    """Nodes for the held jobs that are ours: HP jobs where `evictions` put them, then spot jobs as far as limits and room go."""
+    """Nodes for the held jobs that are ours: HP jobs where `evictions` put them, then spot jobs as far as limits and
+    room go."""
     found: list[Placement] = []
     ours = [one for one in shot.jobs.values() if one.state == "PENDING" and is_managed(one.reason, one.comment)]
     for one in sorted(ours, key=lambda one: (shot.runs[one.id].job.cls, one.submit_s, one.id)):

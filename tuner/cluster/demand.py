@@ -81,4 +81,5 @@ def hourly_peaks(jobs: list[Job], start_s: float, hours: int) -> list[float]:
     present = np.zeros(hours + 1, dtype=bool)
     present[hour[inside] + 1] = True
     last = np.maximum.accumulate(np.where(present, np.arange(hours + 1), 0))
-    return np.maximum(peaks, carried[last][:hours]).tolist()
+    found: list[float] = np.maximum(peaks, carried[last][:hours]).tolist()
+    return found

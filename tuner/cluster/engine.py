@@ -1,4 +1,5 @@
-"""Event-driven simulator of a GPU cluster: gangs, spot evictions with checkpoints, GPU models. No ticks but the policy's own.
+"""Event-driven simulator of a GPU cluster: gangs, spot evictions with checkpoints, GPU models. No ticks but the
+policy's own.
 
 An event costs O(log n) in the number of jobs; a scheduling pass costs O(shapes) where a shape is (workers, GPUs each).
 """

@@ -1,9 +1,9 @@
 """Upper quantiles of the maximum HP demand over the next 1, 2 and 4 hours.
 
-One gradient-boosting quantile model per horizon, pooled over all series (a series is one GPU model and tenant, or a GPU model's
-total), on the CHANGE from now divided by the series' scale; an offset per series and horizon then moves with every miss so that
-the coverage holds when the data drift. A total is forecast as a series of its own: quantiles of tenants do not add.
-Demand is in GPUs, time in hours; NaN marks a missing hour.
+One gradient-boosting quantile model per horizon, pooled over all series (a series is one GPU model and tenant, or a
+GPU model's total), on the CHANGE from now divided by the series' scale; an offset per series and horizon then moves
+with every miss so that the coverage holds when the data drift. A total is forecast as a series of its own: quantiles
+of tenants do not add. Demand is in GPUs, time in hours; NaN marks a missing hour.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,8 @@ class ForecastSettings:
 def series_scale(history: Matrix) -> NDArray[np.float64]:
     """What each series (row) is divided by: its largest value, at least 1 GPU."""
     peak = np.nanmax(np.where(np.isnan(history), 0.0, history), axis=1, initial=0.0)
-    return np.maximum(peak, 1.0)
+    scale: NDArray[np.float64] = np.maximum(peak, 1.0)
+    return scale
 
 
 def features(history: Matrix, scale: NDArray[np.float64], clock: int) -> NDArray[np.float64]:
@@ -48,9 +49,7 @@ def features(history: Matrix, scale: NDArray[np.float64], clock: int) -> NDArray
     ``clock`` is the number of the last column's hour since a midnight that began a week.
     """
     level = history / scale[:, None]
-    columns = [level]
-    for lag in LAGS:
-        columns.append(level - _shift(level, lag))
+    columns = [level, *(level - _shift(level, lag) for lag in LAGS)]
     steps = level - _shift(level, 1)
     for width in WINDOWS:
         mean, count = _trailing_mean(level, width)
@@ -103,8 +102,8 @@ class QuantileForecaster:
     def step(self, keys: Sequence[Any], history: Matrix, clock: int) -> Matrix:
         """Forecast for each key (row of ``history``, last column = the hour just closed): [series, horizons], GPUs.
 
-        ``clock`` is the number of the closed hour. Rows never decrease with the horizon. Never fails for want of data: a new
-        series or a short history gets a cautious guess from what there is.
+        ``clock`` is the number of the closed hour. Rows never decrease with the horizon. Never fails for want of
+        data: a new series or a short history gets a cautious guess from what there is.
         """
         self._score(keys, history, clock)
         if clock - self._fitted_at >= self.settings.retrain_h:

@@ -1,9 +1,9 @@
 """Synthetic workloads calibrated on published aggregates of a 10,412-GPU cluster with HP and spot jobs.
 
-Calibrated on: nodes by GPU model, jobs by hour of day, job sizes and GPU-seconds by GPU model, duration buckets, spot duration
-quantiles, tenants' shares of jobs and their median durations (aggregates: MIT, sultanul-ovi; underlying trace: Alibaba 2026).
-What is chosen, not measured: HP load is capped at `HP_LOAD_CAP` of a model's GPUs, and spot load is a parameter, because in the
-trace spot jobs are 2.4 % of the GPU time and never compete for it.
+Calibrated on: nodes by GPU model, jobs by hour of day, job sizes and GPU-seconds by GPU model, duration buckets, spot
+duration quantiles, tenants' shares of jobs and their median durations (aggregates: MIT, sultanul-ovi; underlying
+trace: Alibaba 2026). What is chosen, not measured: HP load is capped at `HP_LOAD_CAP` of a model's GPUs, and spot
+load is a parameter, because in the trace spot jobs are 2.4 % of the GPU time and never compete for it.
 """
 
 from dataclasses import dataclass
@@ -43,8 +43,32 @@ HP_LOAD_CAP = 0.80
 SPOT_SHARE_OF_GPU_TIME = 0.0243
 # Jobs by hour of day (first hour replaced by its neighbours' mean: it holds the jobs that ran before the trace began).
 HOURS = np.array(
-    [15929, 15929, 14089, 13387, 12921, 14128, 14232, 15038, 15945, 16972, 25057, 25735]
-    + [19770, 19276, 25304, 25039, 27015, 25376, 20016, 21189, 21885, 19162, 18813, 18138],
+    [
+        15929,
+        15929,
+        14089,
+        13387,
+        12921,
+        14128,
+        14232,
+        15038,
+        15945,
+        16972,
+        25057,
+        25735,
+        19770,
+        19276,
+        25304,
+        25039,
+        27015,
+        25376,
+        20016,
+        21189,
+        21885,
+        19162,
+        18813,
+        18138,
+    ],
     dtype=float,
 )
 # Upper bounds of the duration buckets (s) and the shares of jobs in them; the last is open in the trace.
@@ -72,7 +96,8 @@ def alibaba_cluster(scale: float = 1.0) -> Cluster:
 
 @dataclass(frozen=True)
 class GeneratorSettings:
-    """``spot_load`` is the spot GPU time asked for as a share of capacity; ``burst`` > 0 makes HP arrivals come in bursts."""
+    """``spot_load`` is the spot GPU time asked for as a share of capacity; ``burst`` > 0 makes HP arrivals come in
+    bursts."""
 
     days: float = 30.0
     scale: float = 1.0
@@ -161,7 +186,8 @@ def _durations(rng: np.random.Generator, tenants: _Tenants, who: NDArray[np.int6
     share = (rank + rng.random(who.size)) / max(1, who.size)
     edges = np.concatenate([[0.0], np.cumsum(DURATION_SHARES / DURATION_SHARES.sum())])
     edges[-1] = 1.0
-    return np.exp(np.interp(share, edges, np.log(DURATION_EDGES)))
+    found: NDArray[np.float64] = np.exp(np.interp(share, edges, np.log(DURATION_EDGES)))
+    return found
 
 
 def _hp_jobs(
@@ -172,7 +198,8 @@ def _hp_jobs(
     capacity: int,
     settings: GeneratorSettings,
 ) -> list[Job]:
-    """Arrivals from the warm-up on, thinned where they alone would exceed the load, and a standing base for the rest."""
+    """Arrivals from the warm-up on, thinned where they alone would exceed the load, and a standing base for the
+    rest."""
     start_s, end_s = -WARM_UP_DAYS * DAY_S, settings.days * DAY_S
     target = capacity * min(shape.load * (1.0 - SPOT_SHARE_OF_GPU_TIME), HP_LOAD_CAP)
     rate = JOBS_PER_DAY * settings.scale * shape.share * (1.0 - SPOT_JOBS_SHARE)
@@ -186,7 +213,16 @@ def _hp_jobs(
         durations = _shorten(durations, gpus, 0.7 * target * (end_s - start_s))
         load = 0.7 * target
     jobs = [
-        Job(f"{name}-hp{i}", tenants.names[who[i]], name, JobClass.HP, *sizes[i], float(times[i]), float(durations[i]))
+        Job(
+            f"{name}-hp{i}",
+            tenants.names[who[i]],
+            name,
+            JobClass.HP,
+            sizes[i][0],
+            sizes[i][1],
+            float(times[i]),
+            float(durations[i]),
+        )
         for i in range(times.size)
     ]
     return jobs + _base(rng, tenants, name, shape, int(target - load), start_s, end_s)
@@ -267,7 +303,8 @@ def _spot_jobs(
             tenants.names[who[i]],
             name,
             JobClass.SPOT,
-            *sizes[i],
+            sizes[i][0],
+            sizes[i][1],
             float(times[i]),
             float(durations[i]),
         )

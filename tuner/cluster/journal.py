@@ -11,7 +11,8 @@ from gpsched.tuner.cluster.errors import LeaderError
 
 
 class Journal:
-    """One JSON object a line: ``time`` (Unix s), ``event`` and the event's own fields; on disk before `write` returns."""
+    """One JSON object a line: ``time`` (Unix s), ``event`` and the event's own fields; on disk before `write`
+    returns."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

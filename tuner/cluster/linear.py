@@ -1,8 +1,9 @@
 """The baseline forecast: a linear model in the manner of GFS's OrgLinear, fitted in closed form.
 
-A moving average splits the last week into trend and rest; linear heads on both and on the calendar give the mean of the demand
-in each of the next hours, and the residuals give sigma. Organizations' means and variances are added (independence assumed), as
-in GFS. Differences from the authors' network: ridge regression in place of Adam, a week of input in place of four, no attention.
+A moving average splits the last week into trend and rest; linear heads on both and on the calendar give the mean of
+the demand in each of the next hours, and the residuals give sigma. Organizations' means and variances are added
+(independence assumed), as in GFS. Differences from the authors' network: ridge regression in place of Adam, a week of
+input in place of four, no attention.
 """
 
 from statistics import NormalDist
@@ -27,7 +28,8 @@ class DecompositionLinear:
         self._sigma: NDArray[np.float64] = np.zeros(0)
 
     def fit(self, history: Matrix, clock: int) -> None:
-        """Least squares over every window of ``history`` [tenants, hours]; too short a history leaves the model as it was."""
+        """Least squares over every window of ``history`` [tenants, hours]; too short a history leaves the model as it
+        was."""
         values = np.nan_to_num(history)
         scale = series_scale(values)
         ends = range(SEQUENCE_H - 1, values.shape[1] - AHEAD_H, 3)

@@ -1,7 +1,7 @@
 """Where a gang goes: pure functions over a `Pool`.
 
-All arms place through `fill`, which walks the nodes by their free GPUs; an arm differs in the order of that walk and in the
-preference among nodes with equally many free GPUs.
+All arms place through `fill`, which walks the nodes by their free GPUs; an arm differs in the order of that walk and
+in the preference among nodes with equally many free GPUs.
 """
 
 import heapq

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 class Policy:
-    """First come, first served in each class; HP preempts the youngest spot jobs. Arms override what they do differently.
+    """First come, first served in each class; HP preempts the youngest spot jobs. Arms override what they do
+    differently.
 
     ``strict``: the head of a queue holds up all behind it. ``tick_s``: how often `tick` is called, seconds.
     """

@@ -1,4 +1,5 @@
-"""How long a job will run, guessed from what the same tenant's jobs of the same size took: nothing is known in advance."""
+"""How long a job will run, guessed from what the same tenant's jobs of the same size took: nothing is known in
+advance."""
 
 from math import exp, log
 
@@ -6,7 +7,8 @@ from gpsched.tuner.cluster.model import Job
 
 
 class DurationHistory:
-    """Running means of log-durations (so the guess is a median), seconds; falls back from tenant and size to all jobs."""
+    """Running means of log-durations (so the guess is a median), seconds; falls back from tenant and size to all
+    jobs."""
 
     def __init__(self, first_guess_s: float = 1800.0, prior: float = 3.0) -> None:
         self._sums: dict[object, tuple[float, float]] = {}

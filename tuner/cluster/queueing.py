@@ -1,6 +1,7 @@
 """The waiting jobs of one class and one GPU model, grouped by shape so that a scheduling pass is cheap.
 
-Jobs of one shape (workers, GPUs each) fit or do not fit together: after the first refusal a pass skips the others of that shape.
+Jobs of one shape (workers, GPUs each) fit or do not fit together: after the first refusal a pass skips the others of
+that shape.
 """
 
 import heapq

@@ -1,24 +1,28 @@
 """How many GPUs of a model spot jobs may hold: pure functions, no clock and no state of their own.
 
-Q(h) is what spot may hold with a guarantee of h hours: capacity less the upper quantile of HP demand over the next h hours,
-times a feedback factor ``eta``. It counts the spot GPUs already running, so lowering it stops admissions and evicts nobody.
+Q(h) is what spot may hold with a guarantee of h hours: capacity less the upper quantile of HP demand over the next h
+hours, times a feedback factor ``eta``. It counts the spot GPUs already running, so lowering it stops admissions and
+evicts nobody.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gpsched.tuner.cluster.model import HOUR_S
 
 
 GUARANTEES_H = (1, 2, 4)
+Hours = TypeVar("Hours", int, float)
 
 
 @dataclass(frozen=True)
 class QuotaSettings:
     """Bounds of the feedback.
 
-    ``target`` is the accepted share of failed guarantee periods; inside ``[low, high]`` times the target eta rests. One step
-    changes eta by at most ``step``; eta stays in ``[eta_min, eta_max]``. A head of queue older than ``patience_s`` asks for more.
+    ``target`` is the accepted share of failed guarantee periods; inside ``[low, high]`` times the target eta rests.
+    One step changes eta by at most ``step``; eta stays in ``[eta_min, eta_max]``. A head of queue older than
+    ``patience_s`` asks for more.
     """
 
     target: float = 0.1
@@ -30,15 +34,15 @@ class QuotaSettings:
     patience_s: float = HOUR_S
 
 
-def spot_quota(capacity: int, demand: Mapping[int, float], eta: float) -> dict[int, int]:
+def spot_quota(capacity: int, demand: Mapping[Hours, float], eta: float) -> dict[Hours, int]:
     """Q(h) in GPUs for each h of ``demand`` (h -> upper quantile of the maximum HP demand within h hours).
 
     Never below 0, never above the capacity, and never larger for a longer guarantee.
     """
-    quota: dict[int, int] = {}
+    quota: dict[Hours, int] = {}
     ceiling = capacity
     for hours in sorted(demand):
-        free = capacity - min(max(demand[hours], 0.0), float(capacity))
+        free = capacity - min(max(int(demand[hours]), 0), capacity)
         ceiling = min(ceiling, int(eta * free))
         quota[hours] = ceiling
     return quota
@@ -63,7 +67,8 @@ def admits(quota: int, running: int, request: int) -> bool:
 
 
 def grant(quota: Mapping[int, int], guaranteed: int, request: int, expected_s: float) -> int:
-    """The guarantee (hours) to give a job: the shortest that covers its expected run, else the longest with room; 0 for none.
+    """The guarantee (hours) to give a job: the shortest that covers its expected run, else the longest with room; 0
+    for none.
 
     ``guaranteed`` is GPUs of spot runs whose guarantee has not ended.
     """
@@ -77,14 +82,16 @@ def grant(quota: Mapping[int, int], guaranteed: int, request: int, expected_s: f
     return granted
 
 
-def class_limits(quota: Mapping[int, int], held: Mapping[int, int], wanted: Mapping[int, int]) -> dict[int, int]:
+def class_limits(
+    quota: Mapping[Hours, int], held: Mapping[Hours, int], wanted: Mapping[Hours, int]
+) -> dict[Hours, int]:
     """Split Q over one class of jobs per guarantee (h -> GPUs ``held`` now, GPUs ``wanted`` by waiting jobs).
 
-    Longer guarantees are served first; what is left goes to the shortest. No limit is below what is held, and together the
-    classes grow no further than each one's Q allows.
+    Longer guarantees are served first; what is left goes to the shortest. No limit is below what is held, and
+    together the classes grow no further than each one's Q allows.
     """
     total = sum(held.get(hours, 0) for hours in quota)
-    limits: dict[int, int] = {}
+    limits: dict[Hours, int] = {}
     for hours in sorted(quota, reverse=True):
         more = min(max(0, quota[hours] - total), wanted.get(hours, 0))
         limits[hours] = held.get(hours, 0) + more

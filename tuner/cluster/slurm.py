@@ -59,7 +59,8 @@ class Qos:
 
 
 class Slurm:
-    """The commands. ``dry_run`` journals changes and makes none; at most ``per_minute`` changes are made in any minute."""
+    """The commands. ``dry_run`` journals changes and makes none; at most ``per_minute`` changes are made in any
+    minute."""
 
     def __init__(self, journal: Journal, dry_run: bool = False, per_minute: int = 120, timeout_s: float = 30.0) -> None:
         self.journal, self.dry_run, self.per_minute, self.timeout_s = journal, dry_run, per_minute, timeout_s
@@ -133,8 +134,11 @@ class Slurm:
         return [job for job in found if job]
 
     def nodes(self) -> list[SlurmNode]:
-        """All nodes with GPUs."""
-        found = (parse_node(one) for one in self.read_json("scontrol", "show", "nodes", "--json").get("nodes", []))
+        """All nodes with GPUs: old Slurm lists them in sinfo's JSON, newer ones in scontrol's."""
+        listed = self.read_json("sinfo", "--json").get("nodes")
+        if listed is None:
+            listed = self.read_json("scontrol", "show", "nodes", "--json").get("nodes", [])
+        found = (parse_node(one) for one in listed)
         return [node for node in found if node.gpus]
 
     def qos(self) -> dict[str, Qos]:
@@ -217,7 +221,7 @@ def parse_job(one: dict[str, Any]) -> SlurmJob | None:
 
 
 def parse_node(one: dict[str, Any]) -> SlurmNode:
-    """A node of ``scontrol show nodes --json``."""
+    """A node of ``sinfo --json`` or ``scontrol show nodes --json``."""
     words = one.get("state", "")
     flags = [*(words if isinstance(words, list) else [words]), *(one.get("state_flags") or [])]
     usable = not any(str(flag).lower().startswith(UNUSABLE) for flag in flags)

@@ -13,7 +13,8 @@ HOLDS_GPUS = ("RUNNING", "SUSPENDED", "CONFIGURING", "STAGE_OUT", "STOPPED")
 
 @dataclass
 class Snapshot:
-    """``runs`` by job number (running jobs have nodes), ``names[model]`` the node names by index, ``jobs`` as Slurm gave them."""
+    """``runs`` by job number (running jobs have nodes), ``names[model]`` the node names by index, ``jobs`` as Slurm
+    gave them."""
 
     pools: dict[str, Pool] = field(default_factory=dict)
     names: dict[str, list[str]] = field(default_factory=dict)
@@ -25,8 +26,8 @@ class Snapshot:
 def take_snapshot(nodes: Iterable[SlurmNode], jobs: Iterable[SlurmJob], guarantees_s: Mapping[str, float]) -> Snapshot:
     """Build the picture. ``guarantees_s`` lists the spot QOS with their guarantees; every other QOS counts as HP.
 
-    A node that takes no jobs is left out unless something runs on it, and then counts only what is held. What does not fit
-    together (a job on an unknown node, more GPUs held than there are) is described in ``strange`` and left out.
+    A node that takes no jobs is left out unless something runs on it, and then counts only what is held. What does
+    not fit together (a job on an unknown node, more GPUs held than there are) is described in ``strange`` and left out.
     """
     shot = Snapshot()
     jobs = list(jobs)

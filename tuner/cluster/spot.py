@@ -1,9 +1,10 @@
 """Our policy: forecast quotas for guarantees, cheapest victims over all nodes, short work first.
 
-Spot jobs start where GPUs are free. One gets a guarantee (1, 2 or 4 h) when the quota for it has room; others run without and are
-the first to go. The order of the spot queue is submission time plus a multiple of the expected run time, so that short work
-passes and no job waits for ever.
+Spot jobs start where GPUs are free. One gets a guarantee (1, 2 or 4 h) when the quota for it has room; others run
+without and are the first to go. The order of the spot queue is submission time plus a multiple of the expected run
+time, so that short work passes and no job waits for ever.
 """
+# ruff: noqa: D102, ARG002 - what is overridden is described in Policy
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
@@ -30,17 +31,17 @@ HISTORY_H = 1344
 class SpotSettings:
     """What the policy is tuned by.
 
-    ``aging``: seconds of waiting that one second of expected run time is worth in the spot queue; ``size_power``: how much the
-    gang's size weighs in that order. ``reserve``: share of the forecast rise of HP demand within the hour that spot leaves free,
-    and ``headroom`` the same as a share of capacity, whichever is more: a small buffer absorbs most HP arrivals, because what
-    finishes refills it before spot may start.
+    ``aging``: seconds of waiting that one second of expected run time is worth in the spot queue; ``size_power``: how
+    much the gang's size weighs in that order. ``reserve``: share of the forecast rise of HP demand within the hour
+    that spot leaves free, and ``headroom`` the same as a share of capacity, whichever is more: a small buffer absorbs
+    most HP arrivals, because what finishes refills it before spot may start.
     """
 
     aging: float = 300.0
     size_power: float = 0.5
-    reserve: float = 0.03
-    exposure_power: float = 0.5
-    headroom: float = 0.002
+    reserve: float = 0.05
+    exposure_power: float = 1.0
+    headroom: float = 0.0005
     quota: QuotaSettings = field(default_factory=QuotaSettings)
     forecast: ForecastSettings = field(default_factory=lambda: ForecastSettings(level=0.95))
     cost: CostModel = field(default_factory=CostModel)
@@ -62,7 +63,7 @@ class SpotPolicy(Policy):
             for model, pool in sim.pools.items()
         }
         self.quota: dict[str, dict[int, int]] = {model: {} for model in sim.pools}
-        self.eta = {model: 1.0 for model in sim.pools}
+        self.eta = dict.fromkeys(sim.pools, 1.0)
         self.recent: dict[str, list[tuple[float, bool]]] = {model: [] for model in sim.pools}
         self._hour = -1
         self._sim = sim
@@ -92,7 +93,8 @@ class SpotPolicy(Policy):
     def spot_rank(self, run: Run) -> float:
         done_s = max(0.0, run.job.duration_s + run.lost_s - run.remaining_s)
         expected_s = self.durations.expect_s(run.job, done_s)
-        return run.job.submit_s + self.settings.aging * expected_s * run.job.total_gpus**self.settings.size_power
+        weight: float = run.job.total_gpus**self.settings.size_power
+        return run.job.submit_s + self.settings.aging * expected_s * weight
 
     def admit(self, pool: Pool, run: Run, now_s: float) -> float | None:
         request = run.job.total_gpus
@@ -106,9 +108,10 @@ class SpotPolicy(Policy):
         return hours * HOUR_S
 
     def _reserve(self, pool: Pool, expected_s: float) -> float:
-        """GPUs that a spot job expected to run for ``expected_s`` leaves free for HP arrivals in that time, of an hour at most."""
+        """GPUs that a spot job expected to run for ``expected_s`` leaves free for HP arrivals in that time, of an
+        hour at most."""
         rise = min(self.demand[pool.model].values()) - self._sim.demand.now(pool.model)
-        exposure = min(1.0, expected_s / HOUR_S) ** self.settings.exposure_power
+        exposure = float(min(1.0, expected_s / HOUR_S) ** self.settings.exposure_power)
         return max(self.settings.headroom * pool.capacity, self.settings.reserve * rise * exposure)
 
     def place(self, pool: Pool, job: Job, now_s: float) -> tuple[int, ...] | None:

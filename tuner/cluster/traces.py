@@ -1,4 +1,5 @@
-"""Readers of public job traces. A bad row raises TraceError with file and line, or is counted when ``skip_bad`` is set."""
+"""Readers of public job traces. A bad row raises TraceError with file and line, or is counted when ``skip_bad`` is
+set."""
 
 import csv
 from collections import Counter
@@ -51,7 +52,8 @@ def number(path: Path, line: int, row: Row, column: str) -> float:
 def read_jobs(
     path: Path, columns: tuple[str, ...], make: Callable[[int, Row], Job | None], cluster: Cluster, skip_bad: bool
 ) -> tuple[list[Job], dict[str, int]]:
-    """Jobs in order of submission and the counts of skipped rows; ``make`` returns None for a row that asks for no GPU."""
+    """Jobs in order of submission and the counts of skipped rows; ``make`` returns None for a row that asks for no
+    GPU."""
     jobs: list[Job] = []
     skipped: Counter[str] = Counter()
     for line, row in rows(path, columns):
@@ -120,7 +122,8 @@ def read_gfs(jobs_path: Path, nodes_path: Path, skip_bad: bool = False) -> Workl
 
 
 def read_philly(path: Path, stretch: float = PHILLY_STRETCH, skip_bad: bool = True) -> Workload:
-    """Chronus's Philly MIX1: strict jobs are HP, best-effort ones spot, virtual clusters are tenants; times times ``stretch``."""
+    """Chronus's Philly MIX1: strict jobs are HP, best-effort ones spot, virtual clusters are tenants; times times
+    ``stretch``."""
     cluster = Cluster("philly", {"GPU": [8] * PHILLY_NODES})
 
     def make(line: int, row: Row) -> Job | None:
@@ -140,8 +143,8 @@ def read_philly(path: Path, stretch: float = PHILLY_STRETCH, skip_bad: bool = Tr
 def read_openb(pods_path: Path, nodes_path: Path, share: float = 1.0, skip_bad: bool = True) -> Workload:
     """Alibaba's openb pods from day 111 on: BE pods are spot, all others HP. GPU shares are rounded up to whole GPUs.
 
-    ``share`` keeps that part of the nodes: the whole cluster was never full. All GPU types form one pool, since nearly no pod
-    names one.
+    ``share`` keeps that part of the nodes: the whole cluster was never full. All GPU types form one pool, since
+    nearly no pod names one.
     """
     listed = read_nodes(nodes_path, "model", "gpu", share)
     cluster = Cluster(
@@ -184,7 +187,8 @@ def read_helios_demand(path: Path) -> tuple[dict[str, list[float]], int]:
 
 
 def read_model_demand(path: Path) -> dict[str, list[float]]:
-    """Alibaba 2026: GPUs asked for by GPU model, hourly (column ``hour``, then one per model); the last three hours dropped."""
+    """Alibaba 2026: GPUs asked for by GPU model, hourly (column ``hour``, then one per model); the last three hours
+    dropped."""
     table = list(rows(path, ("hour",)))
     if len(table) < 4:
         raise TraceError(str(path), 0, "holds fewer than four hours")

@@ -16,9 +16,9 @@ from gpsched.tuner.cluster.pool import Pool, Run
 class CostModel:
     """What an eviction costs, in GPU-seconds.
 
-    ``checkpoint_s`` is the interval between checkpoints; ``restart_s`` the time a restart takes; ``eviction_gpu_s`` a price per
-    eviction whatever its size, so that one large job goes before eight small ones; each earlier eviction of the same job
-    raises its price by ``again`` of itself.
+    ``checkpoint_s`` is the interval between checkpoints; ``restart_s`` the time a restart takes; ``eviction_gpu_s`` a
+    price per eviction whatever its size, so that one large job goes before eight small ones; each earlier eviction of
+    the same job raises its price by ``again`` of itself.
     """
 
     checkpoint_s: float = HOUR_S
@@ -88,8 +88,9 @@ def youngest_first(pool: Pool, job: Job, now_s: float) -> list[Run] | None:
 def cheapest(pool: Pool, job: Job, now_s: float, model: CostModel) -> list[Run] | None:
     """The cheapest set found by looking at every node.
 
-    On each node the cheapest subset of runs per slot gained is exact (a knapsack over at most the node's GPUs); nodes are then
-    taken greedily, a gang that is already a victim costing nothing more, and victims that turn out not needed are spared.
+    On each node the cheapest subset of runs per slot gained is exact (a knapsack over at most the node's GPUs); nodes
+    are then taken greedily, a gang that is already a victim costing nothing more, and victims that turn out not
+    needed are spared.
     """
     room = Room(pool, job)
     cost = {run: model.cost(run, now_s) for run in evictable(pool, now_s)}
@@ -100,7 +101,7 @@ def cheapest(pool: Pool, job: Job, now_s: float, model: CostModel) -> list[Run] 
     while room.missing > 0:
         if not offers:
             return None
-        price, node, runs = heapq.heappop(offers)
+        price, node, _ = heapq.heappop(offers)
         fresh = _offer(pool, room, node, cost)
         if fresh is None:
             continue
@@ -124,7 +125,8 @@ def _offer(pool: Pool, room: Room, node: int, cost: dict[Run, float]) -> Offer |
     free = room.available(node)
     items = [(held, cost[run], run) for run, held in pool.spot_on[node].items() if cost.get(run, 0.0) > 0.0]
     limit = sum(held for held, _, _ in items)
-    best: list[tuple[float, tuple[Run, ...]]] = [(0.0, ())] + [(float("inf"), ())] * limit
+    nothing: tuple[Run, ...] = ()
+    best = [(0.0, nothing)] + [(float("inf"), nothing)] * limit
     for held, price, run in items:
         for target in range(limit, 0, -1):
             base, runs = best[max(0, target - held)]
@@ -142,8 +144,8 @@ def _offer(pool: Pool, room: Room, node: int, cost: dict[Run, float]) -> Offer |
 def gfs(pool: Pool, job: Job, now_s: float, failed: int, kept: int, as_coded: bool) -> list[Run] | None:
     """The GFS rule: one node at a time, by eviction rate after it plus weighted GPU time of the victims.
 
-    ``as_coded`` looks only at the nodes with the fewest sufficient non-HP GPUs, and frees one node whatever ``workers`` is
-    (facts: defects d and e of the authors' code).
+    ``as_coded`` looks only at the nodes with the fewest sufficient non-HP GPUs, and frees one node whatever
+    ``workers`` is (facts: defects d and e of the authors' code).
     """
     room = Room(pool, job)
     victims: list[Run] = []
