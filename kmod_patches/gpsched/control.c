@@ -32,6 +32,7 @@ struct workqueue_struct *gs_workqueue;
 
 static LIST_HEAD(controllers); /* changed under the mutex and gs_registry_lock */
 static void watchdog(struct work_struct *work);
+static void check_by(unsigned long when);
 static DECLARE_DELAYED_WORK(watchdog_work, watchdog);
 static unsigned long next_check;
 static bool retry;
@@ -298,10 +299,8 @@ static void settle_disabled(struct list_head *dirty, u32 value)
 	prepare_params(value);
 	list_for_each_entry(group, dirty, dirty)
 		if (to_switch(group, value)) {
-			u32 status;
+			u32 status = add_to_batch(dirty, group, value);
 
-			group->setting[GS_FIELD_DISABLED].status = GS_NV_OK;
-			status = add_to_batch(dirty, group, value);
 			if (status)
 				group->setting[GS_FIELD_DISABLED].status = status;
 		}
@@ -347,6 +346,7 @@ static void conclude(struct gs_group *group, enum gs_field field)
 			    field, setting->applied, wanted(setting), setting->status);
 	retry = true;
 	gs_want_attention(group);
+	check_by(jiffies + msecs_to_jiffies(RETRY_MS));
 }
 
 static void settle(struct list_head *dirty)
@@ -355,6 +355,8 @@ static void settle(struct list_head *dirty)
 	u32 value;
 	int field;
 
+	list_for_each_entry(group, dirty, dirty)
+		group->setting[GS_FIELD_DISABLED].status = GS_NV_OK;
 	for (value = 0; value <= GS_DISABLED_SCHEDULING; value++)
 		settle_disabled(dirty, value);
 	list_for_each_entry(group, dirty, dirty)
@@ -573,6 +575,7 @@ static int begin_action(struct context *context, u32 index, struct list_head *di
 	case GS_OP_TIMESLICE_UNDO:
 	case GS_OP_INTERLEAVE_UNDO:
 	case GS_OP_ENABLE:
+		mark(dirty, group, field); /* also without a hold: an undo that failed is tried again */
 		hold = hold_find(context->owner, context->plan, group, field);
 		if (hold)
 			hold_drop(hold, dirty);
@@ -626,11 +629,11 @@ int gs_apply(struct gs_controller *owner, struct gs_plan *plan, const struct gs_
 
 	lockdep_assert_held(&gs_control_mutex);
 	memset(results, 0, n * sizeof(*results));
-	if (READ_ONCE(owner->closed))
-		return -ESHUTDOWN;
-	context = gs_alloc(sizeof(*context), GFP_KERNEL);
-	if (!context)
-		return -ENOMEM;
+	context = READ_ONCE(owner->closed) ? NULL : gs_alloc(sizeof(*context), GFP_KERNEL);
+	if (!context) {
+		results[0].error = READ_ONCE(owner->closed) ? -ESHUTDOWN : -ENOMEM;
+		return results[0].error;
+	}
 	context->owner = owner;
 	context->plan = plan;
 	context->actions = actions;

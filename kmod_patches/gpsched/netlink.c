@@ -374,13 +374,10 @@ static void run_async(struct work_struct *work)
 {
 	struct request *request = container_of(work, struct request, work);
 	struct sk_buff *skb;
-	int error;
 
 	mutex_lock(&gs_control_mutex);
-	error = gs_apply(request->owner, NULL, request->actions, request->n, request->results, request->lease_ms);
+	gs_apply(request->owner, NULL, request->actions, request->n, request->results, request->lease_ms);
 	mutex_unlock(&gs_control_mutex);
-	if (error && !request->results[0].error) /* before any action */
-		request->results[0].error = error;
 	atomic_dec(&request->owner->queued);
 	skb = READ_ONCE(live) ? done_message(request->portid, 0, request->cookie, request->results, request->n) : NULL;
 	if (skb && !READ_ONCE(request->owner->closed))
@@ -430,11 +427,9 @@ static int do_control(struct sk_buff *skb, struct genl_info *info)
 		gs_controller_put(owner);
 		goto free;
 	}
-	error = gs_apply(owner, NULL, request->actions, request->n, request->results, request->lease_ms);
+	gs_apply(owner, NULL, request->actions, request->n, request->results, request->lease_ms);
 	mutex_unlock(&gs_control_mutex);
 	gs_controller_put(owner);
-	if (error && !request->results[0].error && (error == -ESHUTDOWN || error == -ENOMEM))
-		goto free;
 	reply = done_message(info->snd_portid, info->snd_seq, request->cookie, request->results, request->n);
 	announce_done(request->portid, request->cookie, request->results, request->n);
 	error = reply ? genlmsg_reply(reply, info) : -ENOMEM;

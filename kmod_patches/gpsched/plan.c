@@ -48,7 +48,7 @@ static int begin(struct gs_plan *plan)
 	error = gs_apply(plan->owner, plan, plan->actions, plan->n, results, plan->lease_ms);
 	/* A process that is gone needs no control; any other failure ends the whole plan. */
 	for (index = 0; index < plan->n && error == -ESRCH; index++)
-		if (results[index].error != -ESRCH)
+		if (results[index].error && results[index].error != -ESRCH)
 			error = results[index].error;
 	if (error == -ESRCH)
 		error = 0;

@@ -539,6 +539,42 @@ def failed_undo_is_tried_again() -> None:
 
 
 @check
+def failed_enable_is_told_and_tried_again() -> None:
+    link, program = nl.Netlink(), rm.Rm().tree()
+    group = own(link)[0][nl.A_GROUP]
+    link.control((group, nl.OP_DISABLE, 1))
+    (DEBUG / "fail").write_text("0x3")
+    (DEBUG / "fail_count").write_text("2")  # the batch, and its channel by channel second try
+    assert link.control((group, nl.OP_ENABLE, 0))[nl.A_STATUS] == 3
+    wait_for(lambda: own(link)[0][nl.A_DISABLED] == 0, "enabled by the watchdog, with nobody asking again")
+    assert link.control((group, nl.OP_ENABLE, 0))[nl.A_ERROR] == 0
+    program.close()
+    link.close()
+
+
+@check
+def plan_goes_on_when_one_of_its_processes_died() -> None:
+    link, one, two = nl.Netlink(), rm.Rm().tree(), rm.Rm().tree()
+    ids = {group[nl.A_CLIENT]: group[nl.A_GROUP] for group in own(link)}
+    plan = link.plan(
+        (ids[one.client], nl.OP_DISABLE, 1), (ids[two.client], nl.OP_DISABLE, 1), (ids[two.client], nl.OP_PREEMPT, 0)
+    )
+    one.close()
+    link.ask(nl.PLAN_BEGIN, nl.attr(nl.A_PLAN, plan))
+    assert [group[nl.A_DISABLED] for group in own(link)] == [1]
+    link.ask(nl.PLAN_END, nl.attr(nl.A_PLAN, plan))
+    (DEBUG / "fail").write_text("0x1f")
+    before = len(log())
+    (DEBUG / "fail_count").write_text("3")
+    fails(errno.EIO, lambda: link.ask(nl.PLAN_BEGIN, nl.attr(nl.A_PLAN, plan)))
+    assert len(log()) > before
+    (DEBUG / "fail_count").write_text("0")
+    wait_for(lambda: own(link)[0][nl.A_DISABLED] == 0, "nothing is left of a plan that failed")
+    two.close()
+    link.close()
+
+
+@check
 def failed_change_is_no_hold() -> None:
     link, program = nl.Netlink(), rm.Rm().tree()
     group = own(link)[0][nl.A_GROUP]
