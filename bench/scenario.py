@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gpsched.adaptive.errors import ConfigError, UsageError
-from gpsched.adaptive.units import parse_duration
+from gpsched.adaptive.units import DurationError, parse_duration
 from gpsched.bench import toml
 
 
@@ -52,8 +52,10 @@ class Lc(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def __post_init__(self) -> None:
         if sum(load is not None for load in (self.rate, self.load, self.trace)) != 1:
             raise ValueError("give exactly one of rate, load and trace")
-        if self.slo is not None:
-            parse_duration(self.slo)
+        try:
+            _ = self.slo_us
+        except DurationError as error:
+            raise ValueError(str(error)) from error
 
     @property
     def slo_us(self) -> float | None:

@@ -13,14 +13,15 @@ static double *read_lengths(const char *name, int *count)
 {
 	double *lengths = malloc(MAX_CHAIN * sizeof(*lengths));
 	FILE *file = fopen(name, "r");
-	int got = 0;
+	double us;
+	int got = EOF;
 
 	if (!file || !lengths)
 		usage_error("--chain: cannot read %s: %s", name, strerror(errno));
-	for (*count = 0; *count < MAX_CHAIN && (got = fscanf(file, "%lf", &lengths[*count])) == 1; (*count)++)
-		if (!(lengths[*count] >= 0.1 && lengths[*count] <= 1e6))
+	for (*count = 0; (got = fscanf(file, "%lf", &us)) == 1; lengths[(*count)++] = us)
+		if (!(us >= 0.1 && us <= 1e6) || *count == MAX_CHAIN)
 			break;
-	if (!*count || (got != EOF && fscanf(file, " %*c") != EOF))
+	if (!*count || got != EOF)
 		usage_error("--chain: %s: line %d is not a length from 0.1 to 1e6 us (at most %d lines)", name,
 			    *count + 1, MAX_CHAIN);
 	fclose(file);
