@@ -16,9 +16,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from gpsched.adaptive.api import ApiServer
+from gpsched.adaptive.calibration.store import load_costs
 from gpsched.adaptive.config import Config
 from gpsched.adaptive.doctor.host import Host
 from gpsched.adaptive.errors import UnsupportedHostError, UsageError
+from gpsched.adaptive.gpus import with_engine
 from gpsched.adaptive.model import DaemonView, Snapshot
 from gpsched.adaptive.node import Node
 from gpsched.adaptive.probes.probes import Probes
@@ -84,7 +86,7 @@ class Daemon:
             self._watch_signals(selector, stack)
             self._probes = Probes()
             stack.callback(self._probes.close)
-            self._node = Node(self._config, self._probes, undo)
+            self._node = Node(self._config, self._probes, undo, costs=load_costs(self._state_dir))
             stack.callback(self._node.restore_all)
             self._probes.load(self._node.handle)
             self._probes.attach_host_libraries()
@@ -178,9 +180,9 @@ class Daemon:
             findings=self._service.findings(),
             config_error=self._service.config_error,
         )
-        return Snapshot(
-            time_s=time.time(), daemon=daemon, processes=self._node.views(), gpus=self._service.gpus.views()
-        )
+        processes = self._node.views()
+        gpus = with_engine(self._service.gpus.views(), processes, self._node.steering.in_burst())
+        return Snapshot(time_s=time.time(), daemon=daemon, processes=processes, gpus=gpus)
 
 
 def _convert(params: dict[str, Any], type_: type[_T]) -> _T:

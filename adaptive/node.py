@@ -1,6 +1,7 @@
 """The node's state and what changes it: events from the probes, calls from users, and the decisions that follow."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -11,6 +12,7 @@ from gpsched.adaptive.config import Config
 from gpsched.adaptive.driver import scan
 from gpsched.adaptive.driver.watcher import AllocationWatcher, SliceSetByOwner
 from gpsched.adaptive.errors import GpschedError, NoGpuError, ProcessGoneError, UsageError
+from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.hints.model import HintsReport
 from gpsched.adaptive.model import ATTACHABLE, Class, ProcessView
 from gpsched.adaptive.policy.timeslice import Decision, decide
@@ -58,7 +60,7 @@ class Prober(Protocol):
     """What the node needs of the probes."""
 
     def manage(self, pid: int, class_: Class) -> None: ...  # noqa: D102
-    def send_fast(self, pid: int, enabled: bool) -> None: ...  # noqa: D102
+    def send_fast(self, pid: int, enabled: bool, *, quiet: bool) -> None: ...  # noqa: D102
     @property
     def fast_ring(self) -> int: ...  # noqa: D102
     def forget(self, pid: int) -> None: ...  # noqa: D102
@@ -68,7 +70,14 @@ class Prober(Protocol):
 class Node:
     """All managed processes and their control. Not thread-safe: everything happens on the daemon's loop."""
 
-    def __init__(self, config: Config, probes: Prober, undo: UndoLog, actuator: StartActuator = Actuator) -> None:
+    def __init__(
+        self,
+        config: Config,
+        probes: Prober,
+        undo: UndoLog,
+        actuator: StartActuator = Actuator,
+        costs: Mapping[str, Costs] = LEVELS,
+    ) -> None:
         self.config = config
         self.registry = Registry()
         self.keeper = SliceKeeper(undo)
@@ -78,7 +87,8 @@ class Node:
         self._rescan: set[int] = set()
         self._numbers = GpuNumbers()
         ring = lambda: probes.fast_ring  # noqa: E731 - exists once the probes are loaded
-        self.steering = Steering(config, self.registry, self.keeper, probes.send_fast, ring, actuator)
+        send = lambda pid, on, quiet: probes.send_fast(pid, on, quiet=quiet)  # noqa: E731
+        self.steering = Steering(config, self.registry, self.keeper, send, ring, actuator, costs)
 
     # ---- what the probes report
 

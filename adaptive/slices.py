@@ -7,7 +7,7 @@ from collections.abc import Callable
 from gpsched.adaptive.driver.control import StockControl
 from gpsched.adaptive.driver.errors import HandleGoneError
 from gpsched.adaptive.driver.files import DriverFiles
-from gpsched.adaptive.driver.types import ChannelGroup
+from gpsched.adaptive.driver.types import Channel, ChannelGroup
 from gpsched.adaptive.errors import GpschedError, ProcessGoneError
 from gpsched.adaptive.thaw import restore_frozen
 from gpsched.adaptive.undo import Setting, UndoLog
@@ -66,13 +66,21 @@ class SliceKeeper:
         """The groups are gone or have their own settings: close the copies, nothing is left to restore."""
         self.close(process)
         for group in process.groups.values():
-            if group.original_us is not None:
-                self._undo.restored(_setting(process, group))
+            self.drop(process, group)
 
     def drop(self, process: Process, group: Group) -> None:
         """The group died: nothing is left to restore."""
+        self.unguard(process, group)
         if group.original_us is not None:
             self._undo.restored(_setting(process, group))
+
+    def guard(self, process: Process, group: Group) -> None:
+        """Keep on disk that the group's channels may be disabled from now on."""
+        self._undo.changing(_channels(process, group))
+
+    def unguard(self, process: Process, group: Group) -> None:
+        """Nobody disables the group's channels any more, and they are enabled."""
+        self._undo.restored(_channels(process, group))
 
     def want(self, process: Process, group: Group, us: int | None) -> bool:
         """Give the group this slice, its own when None. Return whether it has it now.
@@ -136,13 +144,19 @@ def restore_pending(undo: UndoLog, opener: Callable[[int], DriverFiles] = Driver
 
 
 def _restore_one(undo: UndoLog, setting: Setting, opener: Callable[[int], DriverFiles]) -> bool:
-    group = ChannelGroup(client=setting.client, handle=setting.handle, fd=setting.fd)
+    channels = tuple(Channel(setting.client, handle) for handle in setting.channels)
+    group = ChannelGroup(
+        client=setting.client, handle=setting.handle, channels=channels, subdevice=setting.subdevice, fd=setting.fd
+    )
     try:
         if procinfo.start_ticks(setting.pid) != setting.start_ticks:
             raise ProcessGoneError(setting.pid)
         files = opener(setting.pid)
         try:
-            StockControl(files).set_timeslice(group, setting.original_us)
+            if setting.kind == "channels":
+                StockControl(files).enable(group)
+            else:
+                StockControl(files).set_timeslice(group, setting.original_us)
         finally:
             files.close()
     except (ProcessGoneError, HandleGoneError):
@@ -152,7 +166,7 @@ def _restore_one(undo: UndoLog, setting: Setting, opener: Callable[[int], Driver
         log.warning("cannot restore pid %d: %s", setting.pid, error)
         return False
     undo.restored(setting)
-    log.info("pid %d group %#x: timeslice %d µs restored", setting.pid, setting.handle, setting.original_us)
+    log.info("pid %d group %#x: %s restored", setting.pid, setting.handle, setting.kind)
     return True
 
 
@@ -165,4 +179,17 @@ def _setting(process: Process, group: Group) -> Setting:
         client=group.group.client,
         handle=group.group.handle,
         original_us=group.original_us,
+    )
+
+
+def _channels(process: Process, group: Group) -> Setting:
+    return Setting(
+        pid=process.pid,
+        start_ticks=process.info.start_ticks,
+        fd=group.group.fd,
+        client=group.group.client,
+        handle=group.group.handle,
+        kind="channels",
+        subdevice=group.group.subdevice,
+        channels=tuple(channel.handle for channel in group.group.channels),
     )

@@ -8,30 +8,30 @@ import logging
 import os
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gpsched.adaptive.actuator.actuator import Actuator
 from gpsched.adaptive.actuator.errors import ActuatorGoneError, ActuatorMissingError, PlanLimitError, PlanRefusedError
-from gpsched.adaptive.actuator.plans import PlanSet
+from gpsched.adaptive.actuator.plans import PlanSet, Role
 from gpsched.adaptive.actuator.records import Record
 from gpsched.adaptive.actuator.slots import find_agent
 from gpsched.adaptive.config import Config
 from gpsched.adaptive.driver.files import DriverFiles
 from gpsched.adaptive.errors import GpschedError, ProcessGoneError
 from gpsched.adaptive.hints.adapter import EventAdapter
-from gpsched.adaptive.hints.costs import LEVELS
+from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.hints.learner import HintLearner
 from gpsched.adaptive.hints.model import HintsReport
 from gpsched.adaptive.hints.observations import Lost, Tick
-from gpsched.adaptive.hints.outputs import BurstEnded, ChoiceChanged, Output, Reserve
+from gpsched.adaptive.hints.outputs import BurstBegan, BurstEnded, ChoiceChanged, Output, Release, Reserve
 from gpsched.adaptive.model import Level
 from gpsched.adaptive.policy import plans
 from gpsched.adaptive.policy.levels import Prospect, choose_level
-from gpsched.adaptive.probes.events import Event, encode_hint
+from gpsched.adaptive.probes.events import Event, Hint, Kind, encode_hint
 from gpsched.adaptive.slices import SliceKeeper
 from gpsched.adaptive.telemetry import Telemetry
-from gpsched.adaptive.workloads.registry import Process, Registry
+from gpsched.adaptive.workloads.registry import Group, Process, Registry
 
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,8 @@ StartActuator = Callable[[Callable[[int], DriverFiles], int], Actuator]
 class Steering:
     """The learners and the actuator of the node. Everything happens on the daemon's loop.
 
-    ``send_fast(pid, on)`` makes the kernel copy the process' events to the actuator's ring, whose map is ``ring``.
+    ``send_fast(pid, on, quiet)`` makes the kernel copy the process' events to the actuator's ring, whose map is
+    ``ring``.
     """
 
     def __init__(
@@ -55,18 +56,20 @@ class Steering:
         config: Config,
         registry: Registry,
         keeper: SliceKeeper,
-        send_fast: Callable[[int, bool], None],
+        send_fast: Callable[[int, bool, bool], None],
         ring: Callable[[], int],
         start: StartActuator = Actuator,
+        costs: Mapping[str, Costs] = LEVELS,
     ) -> None:
         self.config = config
+        self._costs = costs
         self._registry, self._keeper, self._send_fast, self._ring = registry, keeper, send_fast, ring
         self._start = start
         self._chosen: dict[int, tuple[object, ...]] = {}
         self._learners: dict[int, HintLearner] = {}
         self._adapters: dict[int, EventAdapter] = {}
         self._seen = 0.0
-        self._agents: dict[int, bool] = {}
+        self._agents: dict[int, int | None] = {}  # the thread of a process' hold agent, whose calls are not its own
         self._actuator: Actuator | None = None
         self._published = PlanSet(gpus=())
         self._not_before = 0.0
@@ -80,7 +83,7 @@ class Steering:
     def observe(self, event: Event) -> None:
         """Feed an event of a latency-critical process to its learner."""
         learner = self._learner(event.pid)
-        if learner is None:
+        if learner is None or event.tid == self._agents.get(event.pid):
             return
         self._seen = time.monotonic()
         for observation in self._adapters[event.pid].convert(event):
@@ -154,8 +157,10 @@ class Steering:
         if actuator is None:
             return
         try:
-            self._follow(plan_set)
+            self._guard(plan_set)
             actuator.publish(plan_set)
+            self._unguard(self._published, plan_set)
+            self._follow(plan_set)
             self._published = plan_set
         except ActuatorGoneError as error:
             self._drop(error)
@@ -183,6 +188,10 @@ class Steering:
         learner = self._learner(pid)
         return learner.report() if learner else None
 
+    def in_burst(self) -> frozenset[int]:
+        """Return the latency-critical processes in a burst now."""
+        return self._telemetry.active()
+
     def figures(self, pid: int) -> dict[str, Any]:
         """Return the optional fields of the process' view."""
         learner = self._learners.get(pid)
@@ -202,7 +211,7 @@ class Steering:
             process = self._registry.get(pid)
             if process is None or process.class_ != "lc":
                 return None
-            self._learners[pid] = HintLearner(pid=pid, costs=LEVELS["reserve"])
+            self._learners[pid] = HintLearner(pid=pid, costs=self._costs["reserve"])
             self._adapters[pid] = EventAdapter()
         return self._learners[pid]
 
@@ -210,16 +219,21 @@ class Steering:
         match output:
             case ChoiceChanged():
                 self._changed = True
+            case BurstBegan():
+                self._telemetry.began(pid)
             case BurstEnded(burst=burst):
                 self._telemetry.burst(pid, burst)
             case Reserve(start_us=start, trigger=matcher) if matcher.kind in plans.ANNOUNCED:
-                self._announce(pid, start)
+                self._announce(pid, start, Hint.RESERVE)
+            case Release(time_us=now):
+                self._announce(pid, now, Hint.CANCEL)
 
-    def _announce(self, pid: int, start_us: float) -> None:
+    def _announce(self, pid: int, start_us: float, hint: Hint) -> None:
         """A predicted arrival or an explicit hint: no event in the kernel tells the actuator of it."""
-        if self._actuator is not None and any(plan.pid == pid for plan in self._published.plans):
+        told = (trigger.kind for plan in self._published.plans if plan.pid == pid for trigger in plan.triggers)
+        if self._actuator is not None and Kind.HINT in told:
             try:
-                self._actuator.announce(encode_hint(round(start_us * 1000), pid))
+                self._actuator.announce(encode_hint(round(start_us * 1000), pid, hint))
             except ActuatorGoneError as error:
                 self._drop(error)
 
@@ -233,20 +247,22 @@ class Steering:
         if learner is None or not beside_be or not available:
             process.mechanism, process.hint_reason = "timeslice", ""
             return
-        prospects: dict[Level, Prospect] = {level: Prospect(*learner.expected(LEVELS[level])) for level in available}
+        prospects: dict[Level, Prospect] = {
+            level: Prospect(*learner.expected(self._costs[level])) for level in available
+        }
         budget = self.config.reservations.waste_budget
         level, process.hint_reason = choose_level(prospects, process.mechanism, budget)
         if level != process.mechanism:
             log.info("pid %d: level %s, %s", process.pid, level, process.hint_reason)
         process.mechanism = level
-        learner.set_costs(LEVELS[level if level != "timeslice" else available[-1]])
+        learner.set_costs(self._costs[level if level != "timeslice" else available[-1]])
 
     def _available(self, pid: int) -> tuple[Level, ...]:
         wanted = self.config.reservations.level
         if wanted == "timeslice":
             return ()
         if not self._agents.get(pid):
-            self._agents[pid] = _has_agent(pid)
+            self._agents[pid] = _agent_thread(pid)
         levels = tuple(level for level in _LEVELS if level != "hold" or self._agents[pid])
         return levels if wanted == "auto" else tuple(level for level in levels if level == wanted)
 
@@ -277,16 +293,38 @@ class Steering:
         self._changed = True
 
     def _follow(self, plan_set: PlanSet) -> None:
-        """Only processes with a plan pay for the second copy of their events."""
-        before, now = ({plan.pid for plan in each.plans} for each in (self._published, plan_set))
-        for pid in now - before:
-            self._send_fast(pid, True)
-        for pid in before - now:
-            self._send_fast(pid, False)
+        """Only processes with a plan pay for the second copy of their events; they need not wake us for each.
+
+        Unless we must tell the actuator what no event of the kernel does: then we have to be quick, too.
+        """
+        before, now = ({plan.pid: plan for plan in each.plans} for each in (self._published, plan_set))
+        for pid, plan in now.items():
+            quiet = all(trigger.kind != Kind.HINT for trigger in plan.triggers)
+            self._send_fast(pid, True, quiet)
+        for pid in before.keys() - now.keys():
+            self._send_fast(pid, False, False)
+
+    def _guard(self, plan_set: PlanSet) -> None:
+        for process, group in self._best_effort(plan_set):
+            self._keeper.guard(process, group)
+
+    def _unguard(self, before: PlanSet, now: PlanSet) -> None:
+        kept = {member.key for member in now.members}
+        for process, group in self._best_effort(before):
+            if (process.pid, *group.key) not in kept:
+                self._keeper.unguard(process, group)
+
+    def _best_effort(self, plan_set: PlanSet) -> Iterator[tuple[Process, Group]]:
+        for member in plan_set.members:
+            process = self._registry.get(member.pid)
+            group = process.groups.get(member.group.key) if process else None
+            if process is not None and group is not None and member.role is Role.BE:
+                yield process, group
 
 
-def _has_agent(pid: int) -> bool:
+def _agent_thread(pid: int) -> int | None:
     found = find_agent(pid)
-    if found is not None:
-        os.close(found[1])
-    return found is not None
+    if found is None:
+        return None
+    os.close(found[1])
+    return found[0]

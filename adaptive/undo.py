@@ -39,15 +39,21 @@ class UndoLogError(GpschedError):
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One changed setting of one channel group of one process (identified by pid and start time)."""
+    """One changed setting of one channel group of one process (identified by pid and start time).
+
+    ``timeslice``  it was ``original_us``
+    ``channels``   ``channels`` may be disabled at any time, through the GPU's ``subdevice``; they were enabled
+    """
 
     pid: int
     start_ticks: int
     fd: int
     client: int
     handle: int
-    kind: Literal["timeslice"] = "timeslice"
-    original_us: int
+    kind: Literal["timeslice", "channels"] = "timeslice"
+    original_us: int = 0
+    subdevice: int | None = None
+    channels: tuple[int, ...] = ()
 
     @property
     def key(self) -> "Key":

@@ -145,7 +145,8 @@ struct gs_managed {
 	__u32 flags;  /* GS_MANAGED_* */
 };
 
-#define GS_MANAGED_FAST 0x1 /* the actuator has a plan for it: its events go to the ring `fast` as well */
+#define GS_MANAGED_FAST 0x1  /* the actuator has a plan for it: its events go to the ring `fast` as well */
+#define GS_MANAGED_QUIET 0x2 /* the daemon reads its calls and wakes when it likes: they do not wake it */
 
 /* Indices of the per-CPU array `lost`. */
 enum gs_lost {

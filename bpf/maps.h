@@ -72,10 +72,13 @@ static __always_inline bool follow(u32 pid, u32 class_)
 	return true;
 }
 
-/* The actuator's copy goes first: it is the one in a hurry. */
+/*
+ * The actuator's copy goes first: it is the one in a hurry. The daemon learns as well from a batch, and waking it for
+ * every call of a service would cost more than all else that it does.
+ */
 static __always_inline void submit_event(struct gs_event *event, const struct gs_managed *process)
 {
 	if (process->flags & GS_MANAGED_FAST && fast.ringbuf_output(event, sizeof(*event), 0))
 		count_lost(GS_LOST_FAST);
-	events.ringbuf_submit(event, 0);
+	events.ringbuf_submit(event, process->flags & GS_MANAGED_QUIET ? BPF_RB_NO_WAKEUP : 0);
 }

@@ -14,6 +14,16 @@ class GpuBusyError(GpschedError):
         super().__init__(f"processes {named} use GPU {gpu} and would falsify the figures; end them, or give --force")
 
 
+class ProgramsManagedError(GpschedError):
+    """A rule of the daemon's took hold of the programs that measure. Field: ``pids``."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        self.pids = tuple(pids)
+        super().__init__(
+            "a rule of the daemon's manages gpsched-lc or gpsched-be; narrow it, or stop the daemon meanwhile"
+        )
+
+
 class CalibrationFailedError(GpschedError):
     """The GPU could not be measured. Field: ``reason``."""
 

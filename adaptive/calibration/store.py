@@ -35,6 +35,17 @@ def path_of(state_dir: Path, gpu: str, driver: str) -> Path:
     return state_dir / _FOLDER / f"{name}.json"
 
 
+def check_writable(state_dir: Path) -> None:
+    """Raise ``CalibrationNotSavedError`` where ``save`` would: measuring takes time."""
+    folder = state_dir / _FOLDER
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+    except OSError as error:
+        raise CalibrationNotSavedError(str(folder), error.strerror or str(error)) from error
+    if not os.access(folder, os.W_OK):
+        raise CalibrationNotSavedError(str(folder), "no permission")
+
+
 def save(state_dir: Path, calibration: Calibration) -> Path:
     """Write the calibration in place of an earlier one; raise ``CalibrationNotSavedError``."""
     path = path_of(state_dir, calibration.gpu, calibration.driver)

@@ -72,7 +72,7 @@ def _plan(process: Process, choice: Choice, index: int, settings: Reservations) 
         limit_us=round(limit),
         launch_within_us=round(min(limit, max(waits, default=limit))),
         quiet_us=round(choice.quiet_us),
-        release_calls=frozenset({Call.LAUNCH, Call.GRAPH_LAUNCH}),
+        release_calls=frozenset({Call.GRAPH_LAUNCH}),  # one launch is the burst; else a sync tells that all is queued
         max_per_second=settings.max_per_second,
     )
 

@@ -87,9 +87,10 @@ class Flag(IntFlag):
 
 
 class ManagedFlag(IntFlag):
-    """``GS_MANAGED_*``: FAST processes also send their events to the actuator's own ring buffer."""
+    """``GS_MANAGED_*``: FAST events go to the actuator's ring too, QUIET ones do not wake the daemon."""
 
     FAST = 1
+    QUIET = 2
 
 
 class Lost(IntEnum):
@@ -238,9 +239,12 @@ def decode(record: bytes) -> Event:
     raise EventDecodeError(f"unknown kind {kind}", len(record))
 
 
-def encode_hint(time_ns: int, pid: int) -> bytes:
-    """Return the record that announces a burst of ``pid`` at ``time_ns``, which may lie ahead: for the actuator."""
-    return HEAD.pack(time_ns, pid, pid, Kind.HINT, Hint.RESERVE, 0, 0, 0) + HINT.pack(0, 0)
+def encode_hint(time_ns: int, pid: int, hint: Hint = Hint.RESERVE) -> bytes:
+    """Return the record that announces a burst of ``pid`` at ``time_ns``, which may lie ahead: for the actuator.
+
+    With ``Hint.CANCEL`` it takes back what was announced.
+    """
+    return HEAD.pack(time_ns, pid, pid, Kind.HINT, hint, 0, 0, 0) + HINT.pack(0, 0)
 
 
 def _decode_cuda(

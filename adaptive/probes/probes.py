@@ -123,14 +123,17 @@ class Probes:
             return WakeCounts(0, 0, 0)
         return WakeCounts(counts.wakes, counts.throttled, counts.unrelated)
 
-    def send_fast(self, pid: int, enabled: bool) -> None:
-        """Whether the events of a managed process go to ``fast_ring`` too; unknown pids are no error."""
+    def send_fast(self, pid: int, enabled: bool, *, quiet: bool = False) -> None:
+        """Whether the events of a managed process go to ``fast_ring`` too; unknown pids are no error.
+
+        ``quiet``: its calls and wakes do not make ``fileno`` readable any more; ``consume`` them from time to time.
+        """
         managed, key = self._map("managed"), self._key(pid)
         try:
             class_ = managed[key].class_
         except _NOT_FOUND:
             return
-        managed[key] = managed.Leaf(class_, ManagedFlag.FAST if enabled else 0)
+        managed[key] = managed.Leaf(class_, (ManagedFlag.FAST if enabled else 0) | (ManagedFlag.QUIET if quiet else 0))
 
     # ---- what they do
 

@@ -66,7 +66,7 @@ class Probes:
     def counters(self, pid: int) -> dict[str, int]:
         return {"launch": pid}
 
-    def send_fast(self, pid: int, enabled: bool) -> None:
+    def send_fast(self, pid: int, enabled: bool, *, quiet: bool) -> None:
         raise AssertionError("nobody reads it without an actuator")
 
     fast_ring = -1
