@@ -3,7 +3,7 @@
 import socket
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
@@ -12,6 +12,9 @@ from gpsched.adaptive.errors import DaemonUnreachableError, GpschedError
 from gpsched.adaptive.hints.model import HintsReport
 from gpsched.adaptive.model import Class, SettingCheck, Snapshot
 
+
+if TYPE_CHECKING:
+    from gpsched.adaptive.config import Config
 
 _T = TypeVar("_T")
 
@@ -62,6 +65,16 @@ class Client:
     def verify(self) -> list[SettingCheck]:
         """Ask the driver what it has for every managed channel group; ``ok`` tells whether it is what was intended."""
         return self._decoded("verify", list[SettingCheck])
+
+    def config(self) -> "Config":
+        """Return the settings that the daemon uses now."""
+        from gpsched.adaptive.config import Config  # most calls do not need it
+
+        return self._decoded("config", Config)
+
+    def set(self, changes: dict[str, dict[str, Any]]) -> None:
+        """Change keys of sections until the next reload; raise ``RemoteError`` when a key or a value is wrong."""
+        self._call("set", changes)
 
     def attach(
         self, pid: int, class_: Class, *, slo_us: float | None = None, tenant: str | None = None, starting: bool = False

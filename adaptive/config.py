@@ -112,11 +112,29 @@ def load(path: Path, directory: Path | None = None, *, required: bool = False) -
     return config
 
 
+def overlay(config: Config, changes: dict[str, dict[str, Any]]) -> Config:
+    """Return the settings with some keys of some sections changed; raise ``ConfigError`` as ``load`` does."""
+    for section, value in changes.items():
+        if section in Config.__struct_fields__ and not isinstance(getattr(config, section), msgspec.Struct):
+            raise ConfigError("policy", section, "is a list; change it in the configuration file, and reload")
+        if not isinstance(value, dict):
+            raise ConfigError("policy", section, "is a section; give SECTION.KEY")
+    merged = {name: value for name, value in msgspec.to_builtins(config).items() if name in changes}
+    for section, keys in changes.items():
+        merged[section] = merged.get(section, {}) | keys
+    checked = _checked(Path("policy"), merged)
+    return msgspec.structs.replace(config, **{section: getattr(checked, section) for section in changes})
+
+
 def _read(path: Path) -> tuple[dict[str, Any], Config]:
     try:
         raw = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(str(path), "", str(error)) from error
+    return raw, _checked(path, raw)
+
+
+def _checked(path: Path, raw: dict[str, Any]) -> Config:
     _check_keys(path, raw, Config, "")
     try:
         config = msgspec.convert(raw, Config)
@@ -127,7 +145,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Config]:
         raise ConfigError(str(path), "metrics.listen", f"{config.metrics.listen!r} is not ADDRESS:PORT")
     for number, rule in enumerate(config.rule):
         _check_rule(path, f"rule[{number}]", rule)
-    return raw, config
+    return config
 
 
 def _merge(base: Config, read: tuple[dict[str, Any], Config]) -> Config:

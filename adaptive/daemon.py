@@ -17,7 +17,7 @@ import msgspec
 
 from gpsched.adaptive.api import ApiServer
 from gpsched.adaptive.calibration.store import load_costs
-from gpsched.adaptive.config import Config
+from gpsched.adaptive.config import Config, overlay
 from gpsched.adaptive.doctor.host import Host
 from gpsched.adaptive.errors import UnsupportedHostError, UsageError
 from gpsched.adaptive.gpus import with_engine
@@ -149,15 +149,26 @@ class Daemon:
             "snapshot": lambda _params: self._snapshot(),
             "hints": lambda params: self._node.hints(_convert(params, PidParams).pid),
             "verify": lambda _params: verify(self._node.registry, self._node.keeper),
+            "config": lambda _params: self._node.config,
         }
 
     def _changes(self) -> dict[str, Any]:
-        return {"attach": self._attach, "detach": self._detach, "restore": lambda _params: self._restore()}
+        return {
+            "attach": self._attach,
+            "detach": self._detach,
+            "set": self._set,
+            "restore": lambda _params: self._restore(),
+        }
 
     def _attach(self, params: dict[str, Any]) -> None:
         call = _convert(params, AttachParams)
         self._used = True
         self._node.attach(call.pid, call.class_, call.slo_us, call.tenant, starting=call.starting)
+
+    def _set(self, params: dict[str, Any]) -> None:
+        """Settings for now: the next start or reload takes those of the configuration files again."""
+        self._node.reconfigure(overlay(self._node.config, params))
+        log.info("settings changed: %s", params)
 
     def _restore(self) -> int:
         """Also what an earlier attempt could not put back."""

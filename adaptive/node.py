@@ -198,6 +198,7 @@ class Node:
     def reconfigure(self, config: Config) -> None:
         """Use new settings; processes that a rule had named are judged anew, the others keep their class."""
         self.config = config
+        self.steering.reconfigure(config)
         for process in self.registry:
             if process.source.startswith("rule ") and self._classify(process.pid) is None:
                 self._release(process.pid)

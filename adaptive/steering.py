@@ -188,6 +188,12 @@ class Steering:
         learner = self._learner(pid)
         return learner.report() if learner else None
 
+    def reconfigure(self, config: Config) -> None:
+        """Use new settings: levels are chosen anew."""
+        self.config = config
+        self._chosen.clear()
+        self._changed = True
+
     def in_burst(self) -> frozenset[int]:
         """Return the latency-critical processes in a burst now."""
         return self._telemetry.active()

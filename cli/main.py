@@ -25,6 +25,7 @@ SUBCOMMANDS = (
     "restore",
     "status",
     "verify",
+    "policy",
     "config",
     "doctor",
     "calibrate",

@@ -215,3 +215,24 @@ def test_requests_are_seen_as_bursts_with_latencies(node: Managed, pair: tuple[S
     assert mean_us <= 1.2 * node.scale * sum(run.latency_us) / len(run.latency_us)
     assert other is not None
     assert other.latency is None
+
+
+def test_settings_change_while_it_runs_until_the_next_reload(node: Managed, pair: tuple[Service, Job]) -> None:
+    _, job = pair
+    result = node.gpsched("policy", "timeslice.be_us=77", "reservations.level=timeslice")
+    assert result.returncode == 0
+    assert "be_us = 77" in result.stdout
+    assert 'level = "timeslice"' in result.stdout
+    until(lambda: slice_of(job) == 77)
+    for wrong, message in (
+        ("timeslice.be=1", "did you mean 'be_us'?"),
+        ("timeslice.be_us=0", "policy: timeslice.be_us: Expected `int` >= 1"),
+        ("timeslise.be_us=1", "did you mean 'timeslice'?"),
+        ("rule.x=1", "change it in the configuration file"),
+        ("be_us", "is not SECTION.KEY=VALUE"),
+    ):
+        refused = node.gpsched("policy", wrong)
+        assert (refused.returncode, message in refused.stderr) == (2, True), refused.stderr
+    assert slice_of(job) == 77
+    node.reload("")
+    until(lambda: slice_of(job) == 1)

@@ -1,0 +1,49 @@
+"""``gpsched policy``: the settings that the daemon uses now, and changing them until its next reload."""
+
+import argparse
+import tomllib
+from typing import Any
+
+from gpsched.adaptive.errors import UsageError
+from gpsched.cli.arguments import Subparsers, add_socket
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser("policy", help="show the settings in use, or change some until the next reload")
+    parser.add_argument(
+        "changes",
+        nargs="*",
+        metavar="SECTION.KEY=VALUE",
+        help="like reservations.be_floor=0.2",
+    )
+    add_socket(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Change what is asked for, then print what counts."""
+    from gpsched.adaptive.client import Client
+    from gpsched.cli.config import to_toml
+
+    changes: dict[str, dict[str, Any]] = {}
+    for text in args.changes:
+        section, key, value = parsed(text)
+        changes.setdefault(section, {})[key] = value
+    with Client(args.socket) as client:
+        if changes:
+            client.set(changes)
+        print(to_toml(client.config()), end="")
+    return 0
+
+
+def parsed(text: str) -> tuple[str, str, Any]:
+    """Section, key and value; a value that is no TOML is a string. Raises ``UsageError``."""
+    name, equals, value = text.partition("=")
+    section, dot, key = name.strip().partition(".")
+    if not (equals and dot and section and key):
+        raise UsageError(f"{text!r} is not SECTION.KEY=VALUE; see: gpsched policy")
+    try:
+        return section, key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return section, key, value.strip()
