@@ -188,6 +188,18 @@ struct gs_group *gs_group_next(u64 after);
 struct gs_group *gs_next_attention(void);
 void gs_want_attention(struct gs_group *group);
 
+/* with gs_registry_lock */
+struct gpsched_group;
+struct gs_group *gs_group_new(gfp_t gfp);
+bool gs_group_begins(struct gs_group *group, struct gs_object *name);
+void gs_group_ends(struct gs_group *group);
+void gs_group_moves(struct gs_group *group, u32 pid);
+void gs_attend(struct gs_group *group);
+struct gs_object *gs_first_name(struct gs_group *group);
+struct gs_object *gs_group_device(struct gs_object *name);
+void gs_describe(struct gs_group *group, struct gs_object *name, struct gpsched_group *out);
+void gs_groups_exit(void);
+
 /* A snapshot for netlink and BPF. */
 struct gpsched_group {
 	__u64 id;
@@ -209,7 +221,7 @@ void gs_object_duplicated(const struct gs_nvos55 *dup);
 void gs_owner_set_timeslice(u32 client, u32 handle, u32 us);
 void gs_file_closed(const void *file);
 
-/* ---- control.c: what is held, and making it so ---- */
+/* ---- control.c, settle.c, watchdog.c: what is held, making it so, and undoing it ---- */
 struct gs_controller {
 	struct list_head all;
 	struct list_head holds;
@@ -220,6 +232,16 @@ struct gs_controller {
 	atomic_t queued;
 	u64 tokens_at; /* ns: when the bucket was last filled */
 	u32 tokens;
+};
+
+struct gs_hold {
+	struct list_head in_setting, in_owner;
+	struct gs_group *group;
+	struct gs_controller *owner;
+	struct gs_plan *plan;
+	enum gs_field field;
+	u32 value;
+	unsigned long expires;
 };
 
 struct gs_plan {
@@ -236,6 +258,13 @@ extern struct workqueue_struct *gs_workqueue;
 
 int gs_control_init(void);
 void gs_control_exit(void);
+void gs_hold_drop(struct gs_hold *hold, struct list_head *dirty);
+void gs_mark(struct list_head *dirty, struct gs_group *group, enum gs_field field);
+void gs_settle(struct list_head *dirty);
+u32 gs_preempt(struct gs_group *group, u32 timeout_us);
+u32 gs_restart(struct gs_group *group, u32 value);
+int gs_errno(u32 status);
+void gs_check_by(unsigned long when);
 void gs_watchdog_kick(unsigned int delay_ms);
 struct gs_controller *gs_controller_get(u32 portid, bool create);
 void gs_controller_put(struct gs_controller *controller);

@@ -20,10 +20,6 @@ atomic64_t gs_counters[GS_COUNTERS];
 static DEFINE_HASHTABLE(clients_by_handle, 10);
 static DEFINE_HASHTABLE(clients_by_file, 10);
 static DEFINE_HASHTABLE(objects_by_handle, 12);
-static DEFINE_HASHTABLE(groups_by_pid, 10); /* RCU */
-static DEFINE_XARRAY_FLAGS(groups_by_id, XA_FLAGS_LOCK_IRQ);
-static LIST_HEAD(attention);
-static u64 last_id;
 
 void *gs_alloc(size_t size, gfp_t gfp)
 {
@@ -82,251 +78,6 @@ bool gs_object_believed(u32 client, u32 handle)
 }
 #endif
 
-/* ---- groups ---- */
-
-static void group_free(struct rcu_head *rcu)
-{
-	gs_free(container_of(rcu, struct gs_group, rcu));
-}
-
-void gs_group_put(struct gs_group *group)
-{
-	if (group && refcount_dec_and_test(&group->refs))
-		call_rcu(&group->rcu, group_free);
-}
-
-struct gs_group *gs_group_get(u64 id)
-{
-	struct gs_group *group;
-
-	rcu_read_lock();
-	group = xa_load(&groups_by_id, id);
-	if (group && !refcount_inc_not_zero(&group->refs))
-		group = NULL;
-	rcu_read_unlock();
-	return group;
-}
-
-struct gs_group *gs_group_next(u64 after)
-{
-	unsigned long index = after + 1;
-	struct gs_group *group;
-
-	rcu_read_lock();
-	do
-		group = xa_find(&groups_by_id, &index, ULONG_MAX, XA_PRESENT);
-	while (group && !refcount_inc_not_zero(&group->refs) && ++index);
-	rcu_read_unlock();
-	return group;
-}
-
-static struct gs_group *group_new(gfp_t gfp)
-{
-	struct gs_group *group = gs_alloc(sizeof(*group), gfp);
-	int field;
-
-	if (!group)
-		return NULL;
-	refcount_set(&group->refs, 1);
-	INIT_LIST_HEAD(&group->names);
-	INIT_LIST_HEAD(&group->channels);
-	INIT_LIST_HEAD(&group->dirty);
-	INIT_LIST_HEAD(&group->attention);
-	for (field = 0; field < GS_FIELDS; field++)
-		INIT_LIST_HEAD(&group->setting[field].holds);
-	return group;
-}
-
-static void want_attention(struct gs_group *group)
-{
-	if (!list_empty(&group->attention))
-		return;
-	refcount_inc(&group->refs);
-	list_add_tail(&group->attention, &attention);
-}
-
-void gs_want_attention(struct gs_group *group)
-{
-	unsigned long flags;
-
-	spin_lock_irqsave(&gs_registry_lock, flags);
-	want_attention(group);
-	spin_unlock_irqrestore(&gs_registry_lock, flags);
-}
-
-/* Returns with a reference, or NULL when no group needs the watchdog. */
-struct gs_group *gs_next_attention(void)
-{
-	struct gs_group *group;
-	unsigned long flags;
-
-	spin_lock_irqsave(&gs_registry_lock, flags);
-	group = list_first_entry_or_null(&attention, struct gs_group, attention);
-	if (group)
-		list_del_init(&group->attention);
-	spin_unlock_irqrestore(&gs_registry_lock, flags);
-	return group;
-}
-
-/* What happened to a group since the last look; true when it has new channels. */
-bool gs_group_changed(struct gs_group *group, u32 *owner_timeslice)
-{
-	unsigned long flags;
-	bool changed;
-
-	spin_lock_irqsave(&gs_registry_lock, flags);
-	changed = group->channels_changed;
-	*owner_timeslice = group->owner_timeslice;
-	group->channels_changed = false;
-	group->owner_timeslice = 0;
-	spin_unlock_irqrestore(&gs_registry_lock, flags);
-	return changed;
-}
-
-static struct gs_object *group_device(struct gs_object *name)
-{
-	while (name && name->kind != GS_KIND_DEVICE)
-		name = name->parent;
-	return name;
-}
-
-static struct gs_object *group_subdevice(struct gs_object *name)
-{
-	struct gs_object *child, *device = group_device(name);
-
-	if (device)
-		list_for_each_entry(child, &device->children, sibling)
-			if (child->kind == GS_KIND_SUBDEVICE)
-				return child;
-	return NULL;
-}
-
-static struct gs_object *first_name(struct gs_group *group)
-{
-	return list_first_entry_or_null(&group->names, struct gs_object, in_group);
-}
-
-/* Fills names with up to 64 channels from first_channel on; false when the group is gone. */
-bool gs_group_names(struct gs_group *group, u32 first_channel, struct gs_names *names)
-{
-	struct gs_object *name, *channel, *subdevice;
-	unsigned long flags;
-	u32 index = 0;
-
-	memset(names, 0, sizeof(*names));
-	spin_lock_irqsave(&gs_registry_lock, flags);
-	name = first_name(group);
-	if (name) {
-		names->client = name->client->handle;
-		names->handle = name->handle;
-		names->believed = name->believed;
-		subdevice = group_subdevice(name);
-		if (subdevice) {
-			names->subdevice_client = subdevice->client->handle;
-			names->subdevice = subdevice->handle;
-		}
-		list_for_each_entry(channel, &group->channels, in_group) {
-			if (index++ < first_channel)
-				continue;
-			if (names->channels == ARRAY_SIZE(names->channel))
-				break;
-			names->channel_client[names->channels] = channel->client->handle;
-			names->channel[names->channels++] = channel->handle;
-		}
-	}
-	spin_unlock_irqrestore(&gs_registry_lock, flags);
-	return name != NULL;
-}
-
-static u64 cgroup_of(struct pid *pid)
-{
-	struct task_struct *task;
-	u64 id = 0;
-
-	rcu_read_lock();
-	task = pid_task(pid, PIDTYPE_TGID);
-	if (task)
-		id = cgroup_id(task_dfl_cgroup(task));
-	rcu_read_unlock();
-	return id;
-}
-
-static void describe(struct gs_group *group, struct gs_object *name, struct gpsched_group *out)
-{
-	struct gs_object *subdevice = group_subdevice(name), *channel;
-
-	memset(out, 0, sizeof(*out));
-	out->id = group->id;
-	out->client = name->client->handle;
-	out->handle = name->handle;
-	out->pid = pid_nr(name->client->pid);
-	out->uid = from_kuid(&init_user_ns, name->client->uid);
-	out->cgroup = cgroup_of(name->client->pid);
-	out->engine = group->engine;
-	out->device = group->device;
-	out->gpu = subdevice ? subdevice->device : 0;
-	out->subdevice = subdevice ? subdevice->handle : 0;
-	out->disabled = READ_ONCE(group->setting[GS_FIELD_DISABLED].applied);
-	list_for_each_entry(channel, &group->channels, in_group)
-		out->channels++;
-}
-
-/* False when the group is gone. With `owner`, the caller gets a reference to the owner's pid. */
-bool gs_group_describe(struct gs_group *group, struct gpsched_group *out, struct pid **owner)
-{
-	struct gs_object *name;
-	unsigned long flags;
-
-	spin_lock_irqsave(&gs_registry_lock, flags);
-	name = first_name(group);
-	if (name)
-		describe(group, name, out);
-	if (name && owner)
-		*owner = get_pid(name->client->pid);
-	spin_unlock_irqrestore(&gs_registry_lock, flags);
-	return name != NULL;
-}
-
-void gs_group_set_gpu(struct gs_group *group, u32 gpu)
-{
-	struct gs_object *subdevice;
-	unsigned long flags;
-
-	spin_lock_irqsave(&gs_registry_lock, flags);
-	subdevice = group_subdevice(first_name(group));
-	if (subdevice)
-		subdevice->device = gpu;
-	spin_unlock_irqrestore(&gs_registry_lock, flags);
-}
-
-/*
- * For BPF programs, in any context: the group of a process with the strongest claim to the engine. Only what never
- * changes, or changes as one word, is filled in.
- */
-bool gs_group_of_pid(u32 pid, u32 engine, struct gpsched_group *out)
-{
-	struct gs_group *group;
-	bool found = false;
-
-	rcu_read_lock();
-	hash_for_each_possible_rcu(groups_by_pid, group, by_pid, pid) {
-		if (READ_ONCE(group->pid) != pid || READ_ONCE(group->dead))
-			continue;
-		if (engine && READ_ONCE(group->engine) != engine)
-			continue;
-		memset(out, 0, sizeof(*out));
-		out->id = group->id;
-		out->pid = pid;
-		out->engine = READ_ONCE(group->engine);
-		out->device = group->device;
-		out->disabled = READ_ONCE(group->setting[GS_FIELD_DISABLED].applied);
-		found = true;
-		break;
-	}
-	rcu_read_unlock();
-	return found;
-}
-
 /* ---- what the driver tells ---- */
 
 struct news { /* gathered under the lock, told after it */
@@ -359,15 +110,6 @@ static u32 engine_of(u32 class_)
 	return GS_ENGINE_OTHER;
 }
 
-static void group_ends(struct gs_group *group)
-{
-	WRITE_ONCE(group->dead, true);
-	xa_erase(&groups_by_id, group->id);
-	hash_del_rcu(&group->by_pid);
-	gs_count(GS_COUNT_GROUPS, -1);
-	want_attention(group);
-}
-
 /* Takes one object out of every index; its children are the caller's. */
 static void unlink_object(struct gs_object *object, struct list_head *dead)
 {
@@ -379,7 +121,7 @@ static void unlink_object(struct gs_object *object, struct list_head *dead)
 	if (group) {
 		list_del_init(&object->in_group);
 		if (object->kind == GS_KIND_GROUP && list_empty(&group->names))
-			group_ends(group);
+			gs_group_ends(group);
 	}
 	if (object->kind != GS_KIND_CLIENT) {
 		object->client->objects--;
@@ -514,27 +256,9 @@ static void adopt(struct gs_client *client)
 	client->pid = get_pid(task_tgid(current));
 	client->uid = current_euid();
 	put_pid(old);
-	list_for_each_entry(object, &client->flat, flat) {
-		if (object->kind != GS_KIND_GROUP || object->group->dead)
-			continue;
-		hash_del_rcu(&object->group->by_pid);
-		WRITE_ONCE(object->group->pid, pid_nr(client->pid));
-		hash_add_rcu(groups_by_pid, &object->group->by_pid, object->group->pid);
-	}
-}
-
-static bool group_begins(struct gs_group *group, struct gs_object *name)
-{
-	struct gs_object *device = group_device(name);
-
-	group->id = ++last_id;
-	group->pid = pid_nr(name->client->pid);
-	group->device = device ? device->device : 0;
-	if (xa_err(xa_store(&groups_by_id, group->id, group, GFP_ATOMIC)))
-		return false;
-	hash_add_rcu(groups_by_pid, &group->by_pid, group->pid);
-	gs_count(GS_COUNT_GROUPS, 1);
-	return true;
+	list_for_each_entry(object, &client->flat, flat)
+		if (object->kind == GS_KIND_GROUP)
+			gs_group_moves(object->group, pid_nr(client->pid));
 }
 
 static void join_group(struct gs_object *object, struct gs_group *group, struct news *news)
@@ -548,7 +272,7 @@ static void join_group(struct gs_object *object, struct gs_group *group, struct 
 	list_add_tail(&object->in_group, &group->channels);
 	group->channels_changed = true;
 	if (READ_ONCE(group->setting[GS_FIELD_DISABLED].applied)) {
-		want_attention(group);
+		gs_attend(group);
 		news->kick = true;
 	}
 }
@@ -562,9 +286,9 @@ static void engine_known(struct gs_object *channel, u32 class_, struct news *new
 	if (!group || engine_of(class_) <= group->engine)
 		return;
 	WRITE_ONCE(group->engine, engine_of(class_));
-	name = first_name(group);
+	name = gs_first_name(group);
 	if (name) {
-		describe(group, name, &news->group);
+		gs_describe(group, name, &news->group);
 		news->tell = true;
 	}
 }
@@ -584,7 +308,7 @@ static bool enter(struct gs_client *client, struct gs_object *object, u32 parent
 	adopt(client);
 	above = find_object(client->handle, parent) ?: client->root;
 	link_object(object, client, above);
-	if (object->kind == GS_KIND_GROUP && !group->id && !group_begins(group, object)) {
+	if (object->kind == GS_KIND_GROUP && !group->id && !gs_group_begins(group, object)) {
 		unlink_tree(object, &news->dead);
 		list_del_init(&object->sibling);
 		return false;
@@ -594,7 +318,7 @@ static bool enter(struct gs_client *client, struct gs_object *object, u32 parent
 	else if (object->kind == GS_KIND_CHANNEL && (group ?: above->group))
 		join_group(object, group ?: above->group, news);
 	if (object->kind == GS_KIND_GROUP) {
-		describe(object->group, object, &news->group);
+		gs_describe(object->group, object, &news->group);
 		news->tell = true;
 	}
 	return true;
@@ -646,7 +370,7 @@ void gs_object_added(const void *file, u32 client_handle, u32 parent, u32 handle
 	}
 	object = object_new(handle, class_, kind);
 	if (object && kind == GS_KIND_GROUP)
-		group = group_new(GS_GFP);
+		group = gs_group_new(GS_GFP);
 	if (object && (kind != GS_KIND_GROUP || group)) {
 		object->device = kind == GS_KIND_DEVICE ? value : 0;
 		object->believed = believed;
@@ -715,7 +439,7 @@ void gs_group_forget(struct gs_group *group)
 	LIST_HEAD(dead);
 
 	spin_lock_irqsave(&gs_registry_lock, flags);
-	while ((name = first_name(group)))
+	while ((name = gs_first_name(group)))
 		unlink_tree(name, &dead);
 	spin_unlock_irqrestore(&gs_registry_lock, flags);
 	bury(&dead);
@@ -731,7 +455,7 @@ void gs_owner_set_timeslice(u32 client, u32 handle, u32 us)
 	object = find_object(client, handle);
 	if (object && object->kind == GS_KIND_GROUP && READ_ONCE(object->group->setting[GS_FIELD_TIMESLICE].known)) {
 		object->group->owner_timeslice = us;
-		want_attention(object->group);
+		gs_attend(object->group);
 		held = true;
 	}
 	spin_unlock_irqrestore(&gs_registry_lock, flags);
@@ -759,7 +483,6 @@ void gs_registry_exit(void)
 {
 	struct gs_client *client;
 	struct hlist_node *next;
-	struct gs_group *group;
 	unsigned long flags;
 	LIST_HEAD(dead);
 	int bucket;
@@ -769,8 +492,5 @@ void gs_registry_exit(void)
 		unlink_tree(client->root, &dead);
 	spin_unlock_irqrestore(&gs_registry_lock, flags);
 	bury(&dead);
-	while ((group = gs_next_attention()))
-		gs_group_put(group);
-	rcu_barrier();
-	xa_destroy(&groups_by_id);
+	gs_groups_exit();
 }
