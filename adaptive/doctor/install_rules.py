@@ -5,8 +5,10 @@ import os
 from pathlib import Path
 
 from gpsched.adaptive import config
+from gpsched.adaptive.calibration.store import EMBEDDED, load_all
 from gpsched.adaptive.doctor.host import Host
 from gpsched.adaptive.doctor.model import Finding, Rule, degraded, missing, ok
+from gpsched.adaptive.driver.probe import driver_version
 from gpsched.adaptive.errors import ConfigError
 
 
@@ -35,6 +37,19 @@ def _group(host: Host) -> Finding:
     if host.real:
         names = [entry.gr_name for entry in grp.getgrall()]
     return ok("gpsched") if "gpsched" in names else degraded("no group gpsched: only root can list")
+
+
+def _calibration(host: Host) -> Finding:
+    driver = driver_version(host.path("/proc/driver/nvidia/version"))
+    wanted = driver.version if driver else EMBEDDED
+    every = load_all(host.state_dir)
+    found = [each for each in every if each.driver == wanted]
+    if found:
+        return ok(", ".join(f"{each.gpu}, driver {each.driver}" for each in found))
+    if driver is None:
+        return ok("no driver to calibrate for")
+    other = f"; there is one for driver {every[0].driver}" if every else ""
+    return degraded(f"none for driver {wanted}{other}: costs measured on an H200 are used")
 
 
 def _config(host: Host) -> Finding:
@@ -74,6 +89,15 @@ RULES = (
         "groupadd --system gpsched",
         _HERE,
         _group,
+    ),
+    Rule(
+        "calibration",
+        "Calibration",
+        (),
+        "levels are chosen by another GPU's costs",
+        "gpsched calibrate",
+        "embedded GPU",
+        _calibration,
     ),
     Rule(
         "config",

@@ -2,11 +2,12 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from gpsched.adaptive.doctor import portability
+from gpsched.adaptive.doctor import install_rules, portability
 from gpsched.adaptive.doctor.examine import LADDER, RULES, examine
 from gpsched.adaptive.doctor.host import Host
 from gpsched.adaptive.doctor.model import Report, Result
@@ -49,7 +50,7 @@ def _ask(host: Host, name: str) -> Result:
 def test_a_good_machine_is_healthy(tmp_path: Path) -> None:
     built_here = {"bcc", "headers", "actuator", "agent"}  # answered by this machine, whatever the folder says
     bad = [result for result in examine(_host(tmp_path, {})).checks if result.state != "ok"]
-    assert {result.name for result in bad} - built_here == {"module"}
+    assert {result.name for result in bad} - built_here == {"module", "calibration"}
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,18 @@ def test_each_defect_is_named_with_its_fix(
     result = _ask(_host(tmp_path, files), name)
     assert (result.state, detail in result.detail, fix in result.fix) == (state, True, True), result
     assert bool(result.reason) == (state != "ok")
+
+
+@pytest.mark.parametrize(
+    ("driver", "state", "detail"),
+    [("580.159.04", "ok", "H200, driver 580.159.04"), ("570.1", "degraded", "there is one for driver 570.1")],
+)
+def test_a_calibration_counts_for_its_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str, state: str, detail: str
+) -> None:
+    monkeypatch.setattr(install_rules, "load_all", lambda _state: [SimpleNamespace(gpu="H200", driver=driver)])
+    result = _ask(_host(tmp_path, {}), "calibration")
+    assert (result.state, detail in result.detail) == (state, True)
 
 
 def test_a_missing_driver_blocks_control_but_not_observation(tmp_path: Path) -> None:
