@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from gpsched.adaptive.calibration.model import Calibration
+    from gpsched.adaptive.model import ProcessView
     from gpsched.bench.device import Device
     from gpsched.bench.workload import Job, Service
 
@@ -78,34 +79,52 @@ def _measure(args: argparse.Namespace) -> "Calibration":
     from gpsched.adaptive.calibration.limit import time_limit
     from gpsched.bench.device import open_device
 
+    state_dir = Path(args.state_dir)
+    store.check_writable(state_dir)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwind: enable everything, end the programs
     with time_limit(_LIMIT_S), open_device(args.device) as device:
         if not device.simulated and not args.force:
             _refuse_when_busy(args.socket, args.gpu)
         with _programs(device, args.gpu) as (service, job):
+            _refuse_when_managed(args.socket, {service.pid, job.pid})
+            assert service.ready  # it was waited for
             result = measure.calibrate(service, job, service.ready.gpu, device.scale, _tell)
             _check_state(service, job)
-    store.save(Path(args.state_dir), result)
+    store.save(state_dir, result)
     return result
 
 
 def _refuse_when_busy(socket: str, gpu: int) -> None:
     """The embedded GPU was started for the occasion; on a real one the daemon knows who else is there."""
     from gpsched.adaptive.calibration.errors import GpuBusyError
+
+    if pids := [process.pid for process in _managed(socket) if gpu in process.gpus]:
+        raise GpuBusyError(gpu, pids)
+
+
+def _refuse_when_managed(socket: str, own: set[int]) -> None:
+    """The daemon would set slices while we measure with ours."""
+    from gpsched.adaptive.calibration.errors import ProgramsManagedError
+
+    if pids := sorted(own & {process.pid for process in _managed(socket)}):
+        raise ProgramsManagedError(pids)
+
+
+def _managed(socket: str) -> "list[ProcessView]":
+    """What the daemon manages; nothing where none answers."""
     from gpsched.adaptive.client import Client
     from gpsched.adaptive.errors import DaemonUnreachableError
 
     try:
         with Client(socket) as client:
-            pids = [process.pid for process in client.snapshot().processes if gpu in process.gpus]
+            return client.snapshot().processes
     except DaemonUnreachableError:
-        return
-    if pids:
-        raise GpuBusyError(gpu, pids)
+        return []
 
 
 def _programs(device: "Device", gpu: int) -> "AbstractContextManager[tuple[Service, Job]]":
     """Start the service and the job; the job ends with this process, however that ends: it may be disabled then."""
+    import os
     from contextlib import contextmanager
 
     from gpsched.bench.device import favour
@@ -120,8 +139,7 @@ def _programs(device: "Device", gpu: int) -> "AbstractContextManager[tuple[Servi
         be = ["setpriv", "--pdeathsig", "KILL", program("gpsched-be"), "--verify", *options]
         with Service(lc, environment) as service, Job(be, environment) as job:
             if device.simulated:
-                favour(service.pid)
-                favour(job.pid)
+                favour(os.getpid())  # and both programs
             yield service, job
 
     return start()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpsched.adaptive import client
-from gpsched.adaptive.calibration.errors import GpuBusyError
+from gpsched.adaptive.calibration.errors import GpuBusyError, ProgramsManagedError
 from gpsched.adaptive.calibration.store import save
 from gpsched.cli import calibrate
 from tests.unit.calibration.samples import calibration
@@ -43,6 +43,21 @@ def test_a_gpu_with_managed_processes_is_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(GpuBusyError, match="--force") as failure:
         calibrate._refuse_when_busy("socket", 2)
     assert (failure.value.gpu, failure.value.pids) == (2, (42,))
+
+
+def test_a_rule_that_manages_the_programs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "Client", BusyDaemon)
+    calibrate._refuse_when_managed("socket", {41, 43})
+    with pytest.raises(ProgramsManagedError, match="rule"):
+        calibrate._refuse_when_managed("socket", {41, 42})
+
+
+def test_a_place_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = gpsched("--device", "simulated", "--state-dir", str(tmp_path / "file"))
+    assert result.returncode == 1
+    assert "--state-dir" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
 
 
 def test_without_a_daemon_nothing_is_managed(tmp_path: Path) -> None:
