@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from gpsched.adaptive import agent
 from gpsched.bench import result, workload
 from gpsched.bench.daemon import running_daemon
 from gpsched.bench.demo_arms import ARMS, Stage, measure
@@ -21,7 +22,7 @@ from gpsched.bench.device import SIMULATED_SCALE, Device, Kind, favour, open_dev
 Progress = Callable[[str, float], None]
 
 #: Real seconds of measuring; with all set-up a demonstration stays under 90 s.
-DEFAULT_SECONDS = 54.0
+DEFAULT_SECONDS = 45.0
 _ROUNDS = 3
 _MIN_REQUESTS = 10  # a block
 
@@ -51,14 +52,14 @@ def run_demo(
     when a program dies and ``ProgramTimeoutError`` when it hangs; nothing stays behind in either case.
     """
     comparison = comparison or Comparison()
-    progress("starting the GPU and the daemon", 0.0)
-    with open_device(device, scale) as gpu, running_daemon() as client:
+    progress("measuring what controls and switches cost", 0.0)
+    with open_device(device, scale) as gpu, running_daemon(calibrate=_kind(gpu)) as client:
         progress("starting the programs", 0.0)
         with _started(comparison, gpu) as (service, job):
             if gpu.simulated:
                 favour(service.pid)
                 favour(job.pid)
-            stage = Stage(client, service, job)
+            stage = Stage(client, service, job, comparison.rate)
             arms = _measure_arms(stage, comparison, gpu.scale, progress)
             progress("checking the state on the GPU", 1.0)
             daemon = client.snapshot().daemon
@@ -97,19 +98,24 @@ def _measure_arms(stage: Stage, comparison: Comparison, scale: float, progress: 
 def _started(comparison: Comparison, gpu: Device) -> Iterator[tuple[workload.Service, workload.Job]]:
     """The service first: it calibrates itself while the GPU is idle, and the job then while the service is."""
     lc_options, be_options = comparison.lc_options, comparison.be_options
+    lc_environment = {**gpu.environment, **agent.environment()}  # as `gpsched run --class lc` starts it
     if comparison.programs == "torch":
         with (
-            workload.torch_service(gpu.environment, *lc_options, python=comparison.python) as service,
+            workload.torch_service(lc_environment, *lc_options, python=comparison.python) as service,
             workload.torch_job(gpu.environment, *be_options, python=comparison.python) as job,
         ):
             yield service, job
         return
     small = ("--blocks", "16") if gpu.simulated else ()  # its kernels last as long whatever their grid
     with (
-        workload.cuda_service(gpu.environment, *small, *lc_options) as service,
+        workload.cuda_service(lc_environment, *small, *lc_options) as service,
         workload.cuda_job(gpu.environment, *small, *be_options) as job,
     ):
         yield service, job
+
+
+def _kind(gpu: Device) -> str:
+    return "simulated" if gpu.simulated else "real"
 
 
 def _host(gpu: Device) -> result.Host:

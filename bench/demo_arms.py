@@ -12,6 +12,7 @@ from gpsched.bench.workload import Job, Service
 
 _SETTLE_S = 0.3  # real time from entering an arm to measuring it
 _WARM_UP_REQUESTS = 3
+_LEARN_REQUESTS = 60  # what announces a burst is learned from these; a service has that behind it in its first second
 
 
 @dataclass
@@ -21,6 +22,7 @@ class Stage:
     client: Client
     service: Service
     job: Job
+    rate: float
     levels: dict[str, str] = field(default_factory=dict)
 
 
@@ -40,9 +42,10 @@ def default(_stage: Stage) -> Iterator[None]:
 
 @contextmanager
 def managed(stage: Stage) -> Iterator[None]:
-    """Both processes are attached to gpsched, as they run."""
+    """Both processes are attached to gpsched, as they run, and it has learned what announces the service's bursts."""
     stage.client.attach(stage.service.pid, "lc")
     stage.client.attach(stage.job.pid, "be")
+    stage.service.run(_LEARN_REQUESTS, stage.rate)
     yield
     stage.levels.update(_levels(stage))
     stage.client.detach(stage.job.pid)

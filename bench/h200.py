@@ -112,7 +112,8 @@ def _run_demo(comparison: Comparison, path: Path, python: str, seconds: float | 
 
 def _run_scenarios(step: Step, path: Path, python: str, seconds: float | None) -> int:
     options = msgspec.structs.replace(step.options, python=python, seconds=seconds or step.options.seconds)
-    result = runner.run(list(step.scenarios), options, told=_told, finished=lambda so_far: outcome.write(so_far, path))
+    plan = runner.prepare(list(step.scenarios), options)
+    result = runner.run(plan, told=_told, finished=lambda so_far: outcome.write(so_far, path))
     path.with_suffix(".html").write_text(report.render(result))
     return 0 if result.ok else 1
 

@@ -97,6 +97,6 @@ def _panels(draw: Callable[[Any, int], None], count: int) -> str:
         if handles:
             figure.legend(handles, labels, loc="outside right upper", frameon=False)
         out = io.StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None})
+        figure.savefig(out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     text = out.getvalue()
     return text[text.index("<svg") :]

@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
@@ -61,24 +62,42 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return own + [Arm(name=name, title=peer.title, peer=name) for name, peer in self.peers.items()]
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What ``prepare`` found good: scenarios by their names, arms, models."""
+
+    options: Options
+    scenarios: dict[str, Scenario]
+    arms: list[Arm]
+    models: Models
+
+
+def prepare(names: list[str], options: Options) -> Plan:
+    """Read everything that is to be run; raises ``UsageError`` and ``ConfigError`` for what is wrong with it."""
+    plan = Plan(
+        options=options,
+        scenarios={scenarios.find(name)[0]: scenarios.load(name) for name in names},
+        arms=options.chosen(),
+        models=Models(options.models),
+    )
+    for scenario in plan.scenarios.values():
+        for entry in scenario.entries():
+            if entry.model is not None:
+                plan.models.get(entry.model)
+    return plan
+
+
 def run(
-    names: list[str],
-    options: Options,
+    plan: Plan,
     *,
     told: Told = lambda _what, _share: None,
     finished: Callable[[BenchResult], None] = lambda _so_far: None,
 ) -> BenchResult:
     """Run the scenarios. ``told`` hears what happens and the share done, ``finished`` gets each result so far.
 
-    A scenario that fails is noted, and the next one starts. Raises ``UsageError`` and ``ConfigError`` before anything
-    is measured, and ``UnsupportedHostError`` when nothing can run here.
+    A scenario that fails is noted, and the next one starts. Raises ``UnsupportedHostError`` when nothing can run here.
     """
-    models, arms = Models(options.models), options.chosen()
-    loaded = {scenarios.find(name)[0]: scenarios.load(name) for name in names}
-    for chosen in loaded.values():
-        for entry in chosen.entries():
-            if entry.model is not None:
-                models.get(entry.model)
+    options, loaded = plan.options, plan.scenarios
     results: list[ScenarioResult] = []
     with _Node(options) as node:
         for index, (name, chosen) in enumerate(loaded.items()):
@@ -87,7 +106,7 @@ def run(
                 told(f"{name}: {what}", (index + share) / len(loaded))
 
             node.open(_scale(chosen), tell)
-            results.append(_Run(name, chosen, node, options, models).run(arms, tell))
+            results.append(_Run(name, chosen, node, options, plan.models).run(plan.arms, tell))
             if results[-1].error is not None:
                 node.close()  # the next scenario finds a new daemon, and a new embedded GPU
             result = BenchResult(host=node.host, command=sys.argv, rounds=options.rounds, scenarios=list(results))

@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpsched.bench import h200
+from gpsched.bench import h200, outcome, runner, scenario
 from gpsched.bench.errors import NoRealGpuError
+from tests.unit.bench.bench_samples import result
 from tests.unit.bench.samples import demo_result
 
 
@@ -35,25 +36,60 @@ def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_step_that_does_not_run(script: str, status: str, message: str, step: Path, tmp_path: Path) -> None:
     step.write_text(script)
-    outcome = h200.supervise("cuda-prep200", tmp_path, 1.0, sys.executable)
-    assert (outcome.status, outcome.message) == (status, message)
-    assert outcome.ratios is None
+    done = h200.supervise("cuda-prep200", tmp_path, sys.executable, 1.0)
+    assert (done.status, done.message) == (status, message)
+    assert done.file is None
 
 
 def test_index_tells_of_all_steps(step: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
-    (tmp_path / "sample.json").write_bytes(msgspec.json.encode(demo_result()))
+    outcome.write(result(), tmp_path / "sample.json")
     step.write_text(
         "import shutil, sys\n"
-        "if sys.argv[1] != 'cuda-prep200': sys.exit('broken')\n"
-        f"shutil.copy({str(tmp_path / 'sample.json')!r}, {str(out / 'cuda-prep200.json')!r})\n"
+        "if sys.argv[1] != 'many': sys.exit('broken')\n"
+        f"shutil.copy({str(tmp_path / 'sample.json')!r}, {str(out / 'many.json')!r})\n"
     )
     monkeypatch.setattr(sys, "argv", ["h200", "--out", str(out)])
     assert h200.main() == 1
-    index = json.loads((out / "index.json").read_text())
-    assert [entry["status"] for entry in index["steps"]] == ["ran", "failed", "failed", "failed"]
-    assert index["steps"][0]["verified"] is True
-    assert index["steps"][0]["ratios"]["be"] == pytest.approx(1180 / 1190)
+    steps = {entry["step"]: entry for entry in json.loads((out / "index.json").read_text())["steps"]}
+    assert list(steps) == list(h200.DEFAULT)
+    assert [entry["status"] for entry in steps.values()] == ["failed", "ran", "failed", "failed", "failed"]
+    assert steps["many"]["verified"] is True
+    (line,) = steps["many"]["figures"]
+    assert line.startswith("x: LC mean over alone 1.05")
+
+
+def test_step_cut_short_keeps_what_it_had(step: Path, tmp_path: Path) -> None:
+    outcome.write(result(), tmp_path / "sample.json")
+    target = tmp_path / "single.json"
+    step.write_text(
+        f"import shutil, time; shutil.copy({str(tmp_path / 'sample.json')!r}, {str(target)!r}); time.sleep(60)"
+    )
+    done = h200.supervise("single", tmp_path, sys.executable, 1.0)
+    assert (done.status, done.file) == ("timeout", "single.json")
+    assert done.figures
+
+
+def test_demonstration_is_summed_up_too(tmp_path: Path) -> None:
+    path = tmp_path / "cuda-prep200.json"
+    path.write_bytes(msgspec.json.encode(demo_result()))
+    figures, verified = h200._figures(path)
+    assert verified is True
+    assert "BE x0.992" in figures[0]
+
+
+def test_steps_beyond_the_budget_are_skipped_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["h200", "--out", str(tmp_path), "--budget", "1"])
+    assert h200.main() == 1
+    steps = json.loads((tmp_path / "index.json").read_text())["steps"]
+    assert {(entry["status"], entry["message"]) for entry in steps} == {("skipped", "the budget is spent")}
+
+
+def test_default_steps_name_scenarios_and_arms_that_exist() -> None:
+    named = [name for step in h200.DEFAULT.values() if step.scenarios for name in step.scenarios]
+    assert sorted(named) == scenario.names()
+    for step in h200.DEFAULT.values():
+        assert runner.prepare(list(step.scenarios), step.options).arms
 
 
 def test_step_without_a_gpu_says_so(
@@ -63,5 +99,7 @@ def test_step_without_a_gpu_says_so(
         raise NoRealGpuError("none")
 
     monkeypatch.setattr(h200, "run_demo", refuse)
-    assert h200.run_step("torch-eager-prep200", tmp_path, 1.0, "python3") == 77
-    assert "no NVIDIA GPU here" in capsys.readouterr().err
+    monkeypatch.setattr(runner, "open_device", refuse)
+    for name in ("torch-eager-prep200", "single"):
+        assert h200.run_step(name, tmp_path, "python3", 1.0) == 77
+        assert "no NVIDIA GPU here" in capsys.readouterr().err
