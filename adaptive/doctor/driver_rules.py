@@ -70,7 +70,7 @@ def _vgpu(host: Host) -> Finding:
 
 
 def _module(host: Host) -> Finding:
-    if host.exists("/sys/module/gpsched"):
+    if host.exists("/sys/module/gpsched_companion"):
         return ok("the companion module is loaded")
     if host.exists("/sys/module/nvidia/parameters/gpsched"):
         return ok("nvidia.ko has it")

@@ -10,6 +10,10 @@
 
 static bool running;
 
+static bool gpsched = true; /* read it to see whether gpsched runs; nvidia.gpsched=0 loads the driver without it */
+module_param(gpsched, bool, 0444);
+MODULE_PARM_DESC(gpsched, "Run gpsched's control plane (default: yes)");
+
 /* The parameters behind a pointer. The process may lie in them, but only about itself. */
 static bool read_user(void *to, u64 from, size_t size)
 {
@@ -85,8 +89,13 @@ void gpsched_close(const void *file)
 
 bool gpsched_init(void)
 {
-	int error = gs_control_init();
+	int error;
 
+	if (!gpsched) {
+		pr_info("switched off by the module parameter\n");
+		return false;
+	}
+	error = gs_control_init();
 	if (!error) {
 		gs_test_init();
 		if (gs_kfunc_init())
@@ -99,6 +108,7 @@ bool gpsched_init(void)
 	}
 	if (error) {
 		pr_err("not started (%d); the driver works without it\n", error);
+		gpsched = false;
 		return false;
 	}
 	WRITE_ONCE(running, true);

@@ -78,6 +78,9 @@ unpack() { # unpack TARGET PACKAGE=VERSION...: download and extract, whole or no
 	for deb in "$work"/*.deb; do
 		dpkg-deb -x "$deb" "$work/root"
 	done
+	# The headers name each other by the path that they would be installed at.
+	find "$work/root" -path '*/usr/src/linux-headers-*/Makefile' -exec \
+		sed -i "s#^include /usr/src/#include $target/usr/src/#" {} +
 	rm -rf "$target"
 	mkdir -p "$(dirname "$target")"
 	mv "$work/root" "$target"
@@ -108,8 +111,6 @@ kernel() {
 		[ -n "$abi" ] && [ -n "$kbuild" ] || fail "cannot read the dependencies of linux-headers-amd64 $version"
 		unpack "$target" "linux-headers-$abi=$version" "linux-headers-${abi%-amd64}-common=$version" \
 			"$kbuild=$version" "$(image_package "$abi" "$version")"
-		# The headers name each other by the path that they would be installed at.
-		sed -i "s#^include /usr/src/#include $target/usr/src/#" "$target"/usr/src/linux-headers-*-amd64/Makefile
 	fi
 	echo "$target"
 }

@@ -75,11 +75,15 @@ def script(names: list[str], target: Target) -> str:
         for name in ours
     )
     reload = "\n".join(f"busybox insmod /share/{name}.ko" for name in reversed(ours))
+    # A last time, with the control plane switched off: the driver works and says so.
+    parameter = "/sys/module/nvidia/parameters/gpsched"
+    off = f"busybox insmod /share/nvidia.ko gpsched=0\n[ $(cat {parameter}) = N ]\nbusybox rmmod nvidia\n"
+    switched_off = "" if target.companion else off
     python = f"{sys.executable} /share/main.py"
     kind = "export GPSCHED_COMPANION=1\n" if target.companion else ""
     return (
         f"set -e\nexport GPSCHED_DRIVER={target.driver}\n{kind}"
-        f"{loads}\nmknod -m 666 /dev/nvidiactl c 195 255\n{python}\n{unload}\n{reload}\n{unload}\n"
+        f"{loads}\nmknod -m 666 /dev/nvidiactl c 195 255\n{python}\n{unload}\n{reload}\n{unload}\n{switched_off}"
     )
 
 

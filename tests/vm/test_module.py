@@ -44,6 +44,15 @@ def test_module_unloads_and_loads_again(outcomes, target: Target) -> None:
 
 
 @per_target
+def test_module_parameter_switches_it_off(outcomes, target: Target) -> None:
+    if target.companion:
+        pytest.skip("the companion module is switched off by not loading it")
+    result = outcomes(target).result
+    assert result.status == 0, result.output[-1500:]
+    assert result.log.count("gpsched: switched off") == 1
+
+
+@per_target
 def test_calls_from_bpf_are_offered(outcomes, target: Target) -> None:
     assert "gpsched: ready, with BPF calls" in outcomes(target).result.log
 

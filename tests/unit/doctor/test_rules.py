@@ -98,7 +98,7 @@ def test_a_good_machine_is_healthy(tmp_path: Path) -> None:
         ("mig", {"proc/driver/nvidia/capabilities/gpu0/mig/gi1/access": ""}, "degraded", "1 GPU instances", "-mig 0"),
         ("mps", {"proc/9/comm": "nvidia-cuda-mps\n"}, "degraded", "server 9", "quit"),
         ("vgpu", {"proc/9/comm": "nvidia-gridd\n"}, "degraded", "nvidia-gridd", "passthrough"),
-        ("module", {"sys/module/gpsched/refcnt": "0"}, "ok", "companion", ""),
+        ("module", {"sys/module/gpsched_companion/refcnt": "0"}, "ok", "companion", ""),
         ("group", {"etc/group": "root:x:0:\n"}, "degraded", "only root", "groupadd"),
         ("config", {"etc/gpsched/config.toml": "[timeslise]\n"}, "missing", "did you mean", "config check"),
     ],
