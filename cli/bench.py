@@ -130,6 +130,7 @@ def _run(args: argparse.Namespace) -> int:
 
     for path in (args.json, args.html):
         check_writable(path)
+    plan = runner.prepare(args.scenario, _options(args))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwind: end the programs, restore every setting
 
     def keep(so_far: "BenchResult") -> None:
@@ -137,7 +138,7 @@ def _run(args: argparse.Namespace) -> int:
             outcome.write(so_far, args.json)
 
     with progress(Console(stderr=True)) as told:
-        result = runner.run(args.scenario, _options(args), told=told, finished=keep)
+        result = runner.run(plan, told=told, finished=keep)
     if args.html:
         _write_page(result, args.html)
     print_result(result, Console())
