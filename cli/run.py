@@ -39,8 +39,7 @@ def run(args: argparse.Namespace) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
         raise UsageError("no command to run; write it after --: gpsched run --class lc -- python serve.py")
-    environment = dict(os.environ, CUDA_VISIBLE_DEVICES=args.gpu) if args.gpu else dict(os.environ)
-    pid, gate = _fork_stopped(command, environment)
+    pid, gate = _fork_stopped(command, _environment(args))
     try:
         _register(pid, args)
     except BaseException:
@@ -50,6 +49,15 @@ def run(args: argparse.Namespace) -> int:
     os.write(gate, b"go")
     os.close(gate)
     return _wait(pid)
+
+
+def _environment(args: argparse.Namespace) -> dict[str, str]:
+    """The command's own, with the hold agent for CUDA to load; one that the user injects himself stays."""
+    from gpsched.adaptive import agent
+
+    hold = agent.environment() if args.class_ == "lc" else {}
+    gpu = {"CUDA_VISIBLE_DEVICES": args.gpu} if args.gpu else {}
+    return {**hold, **os.environ, **gpu}
 
 
 def _register(pid: int, args: argparse.Namespace) -> None:
