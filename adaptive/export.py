@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gpsched.adaptive.histogram import quantile
+from gpsched.adaptive.histogram import latency_quantile
 from gpsched.adaptive.model import ProcessView, Snapshot
 
 
@@ -25,8 +25,8 @@ COLUMNS: dict[str, Callable[[Snapshot, ProcessView], Any]] = {
     "slo_us": lambda _, view: view.slo_us,
     "timeslice_us": lambda _, view: " ".join(str(group.timeslice_us) for group in view.groups if group.timeslice_us),
     "launches": lambda _, view: view.calls.get("launch", 0) + view.calls.get("graph_launch", 0),
-    "p50_us": lambda _, view: quantile(view.latency, 0.5) if view.latency else None,
-    "p99_us": lambda _, view: quantile(view.latency, 0.99) if view.latency else None,
+    "p50_us": lambda _, view: latency_quantile(view, 50),
+    "p99_us": lambda _, view: latency_quantile(view, 99),
     "gpu_share": lambda _, view: view.gpu_share,
     "reservations": lambda _, view: view.hints.reservations if view.hints else None,
     "hidden_us": lambda _, view: view.hints.hidden_us if view.hints else None,

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 
-from gpsched.adaptive.model import Histogram
+from gpsched.adaptive.model import Histogram, ProcessView
 
 
 BOUNDS_US = [8.0 * 2**step for step in range(21)]
@@ -23,6 +23,17 @@ class DurationHistogram:
     def view(self) -> Histogram:
         """The counts now."""
         return Histogram(bounds_us=BOUNDS_US, counts=list(self._counts), sum_us=self._sum_us)
+
+
+def latency_quantile(view: ProcessView, percent: float) -> float | None:
+    """The latency in µs that ``percent`` of the bursts do not exceed.
+
+    Exact for the last bursts where the daemon tells p50, p90 and p99 of those, else interpolated over all.
+    """
+    recent = view.recent_us.get(f"p{percent:g}")
+    if recent is not None or view.latency is None:
+        return recent
+    return quantile(view.latency, percent / 100)
 
 
 def quantile(histogram: Histogram, share: float) -> float | None:

@@ -76,6 +76,7 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     groups: list[GroupView]
     calls: dict[str, int]
     latency: Histogram | None = None
+    recent_us: dict[str, float] = {}
     hidden: Histogram | None = None
     hints: HintsView | None = None
     gpu_share: float | None = None

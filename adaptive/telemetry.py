@@ -1,7 +1,9 @@
 """What the snapshot shows of bursts and reservations: histograms, sums, and a timeline of the last seconds."""
 
+import math
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
+from collections.abc import Iterable
 from typing import Any
 
 from gpsched.adaptive.actuator.records import Record
@@ -14,6 +16,7 @@ from gpsched.adaptive.model import HintsView, Span
 _KEPT_US = 10e6
 _MERGED_US = 30_000.0  # less than a character of a timeline of 10 s: spans that are nearer are shown as one
 _MAX_SPANS = 200
+_RECENT = 1000
 
 
 class Telemetry:
@@ -38,6 +41,7 @@ class Telemetry:
             figures = self._processes[pid]
             figures.bursts += 1
             figures.latency.observe(burst.end_us - burst.start_us)
+            figures.recent.append(burst.end_us - burst.start_us)
             figures.put("burst", burst.start_us, burst.end_us)
 
     def reservation(self, record: Record) -> None:
@@ -62,7 +66,8 @@ class Telemetry:
         fields: dict[str, Any] = {}
         if figures is not None:
             fields["spans"] = figures.spans(time.monotonic() * 1e6, time.time() - time.monotonic())
-            fields |= {"latency": figures.latency.view()} if figures.bursts else {}
+            if figures.bursts:
+                fields |= {"latency": figures.latency.view(), "recent_us": _percentiles(figures.recent)}
             fields |= {"hidden": figures.hidden.view()} if figures.reservations else {}
         if choice is not None:
             fields["hints"] = _hints(choice, figures or _Figures())
@@ -72,6 +77,7 @@ class Telemetry:
 class _Figures:
     def __init__(self) -> None:
         self.latency, self.hidden = DurationHistogram(), DurationHistogram()
+        self.recent: deque[float] = deque(maxlen=_RECENT)
         self.bursts = self.reservations = 0
         self.hidden_us = self.wasted_us = 0.0
         self._spans: dict[str, list[tuple[float, float]]] = {"burst": [], "reservation": []}
@@ -94,6 +100,13 @@ class _Figures:
             for start, end in spans
             if end > since
         ]
+
+
+def _percentiles(durations: Iterable[float]) -> dict[str, float]:
+    """The nearest-rank percentiles of at least one duration."""
+    ordered = sorted(durations)
+    ranks = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+    return {name: round(ordered[math.ceil(share * len(ordered)) - 1], 1) for name, share in ranks.items()}
 
 
 def _hints(choice: Choice, figures: _Figures) -> HintsView:

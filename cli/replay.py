@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 def summary(record: "Record") -> list[str]:
     """The span, and each process from its first to its last snapshot."""
-    from gpsched.adaptive.histogram import quantile
+    from gpsched.adaptive.histogram import latency_quantile
     from gpsched.adaptive.units import format_duration
 
     first, last = record.snapshots[0], record.snapshots[-1]
@@ -53,7 +53,7 @@ def summary(record: "Record") -> list[str]:
     for view in latest.values():
         calls = sum(view.calls.values()) - before[view.pid]
         line = f"{view.pid} {view.name} ({view.class_}): level {view.level}, {calls} CUDA calls"
-        if view.latency and (p99 := quantile(view.latency, 0.99)) is not None:
+        if (p99 := latency_quantile(view, 99)) is not None:
             line += f", p99 {format_duration(p99)}"
         lines.append(line)
     return lines

@@ -137,7 +137,7 @@ class TopApp(App[None]):
 
     def _heading(self) -> str:
         if self._lost:
-            return f"{self._lost}; trying again"
+            return f"trying again: {self._lost}"
         if self.snapshot is None:
             return "asking the daemon"
         notes = ["paused"] if self.paused else []

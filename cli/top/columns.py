@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gpsched.adaptive.histogram import quantile
+from gpsched.adaptive.histogram import latency_quantile
 from gpsched.adaptive.model import ProcessView
 from gpsched.adaptive.units import format_duration
 from gpsched.cli.top.history import History
@@ -36,13 +36,9 @@ class Column:
     right: bool = False
 
 
-def _percentile(view: ProcessView, share: float) -> float | None:
-    return quantile(view.latency, share) if view.latency else None
-
-
-def _latency(view: ProcessView, share: float) -> Cell:
+def _latency(view: ProcessView, percent: float) -> Cell:
     """Coloured by its margin to the objective."""
-    us = _percentile(view, share)
+    us = latency_quantile(view, percent)
     if us is None:
         return _NONE
     used = us / view.slo_us if view.slo_us else None
@@ -93,8 +89,8 @@ COLUMNS: tuple[Column, ...] = (
         "SLICE", 7, 4, lambda v, _: _text(", ".join(map(format_duration, _slices(v)))), lambda v, _: _slices(v), True
     ),
     Column("SLO", 7, 6, lambda v, _: _duration(v.slo_us), lambda v, _: _low(v.slo_us), True),
-    Column("P50", 7, 9, lambda v, _: _latency(v, 0.5), lambda v, _: _low(_percentile(v, 0.5)), True),
-    Column("P99", 7, 7, lambda v, _: _latency(v, 0.99), lambda v, _: _low(_percentile(v, 0.99)), True),
+    Column("P50", 7, 9, lambda v, _: _latency(v, 50), lambda v, _: _low(latency_quantile(v, 50)), True),
+    Column("P99", 7, 7, lambda v, _: _latency(v, 99), lambda v, _: _low(latency_quantile(v, 99)), True),
     Column("SHARE", 5, 10, lambda v, _: _share(v.gpu_share), lambda v, _: _low(v.gpu_share), True),
     Column(
         "LNCH/S", 6, 8, lambda v, h: _rate(h.rate(v.pid, "launches")),

@@ -1,6 +1,6 @@
 """Everything about one process, as lines."""
 
-from gpsched.adaptive.histogram import quantile
+from gpsched.adaptive.histogram import latency_quantile
 from gpsched.adaptive.model import GroupView, ProcessView
 from gpsched.adaptive.units import format_duration
 from gpsched.cli.top.history import History
@@ -28,11 +28,9 @@ def lines(view: ProcessView, history: History, width: int) -> list[str]:
 
 def _latency(view: ProcessView) -> list[str]:
     objective = f"objective {format_duration(view.slo_us)}" if view.slo_us else "no objective"
-    if view.latency is None:
-        return [f"latency    {objective}"] if view.class_ == "lc" else []
-    found = [(share, quantile(view.latency, share)) for share in (0.5, 0.9, 0.99)]
-    shown = ", ".join(f"p{share * 100:g} {format_duration(us)}" for share, us in found if us is not None)
-    return [f"latency    {objective}" + (f", {shown}" if shown else "")]
+    found = [(percent, latency_quantile(view, percent)) for percent in (50, 90, 99)]
+    shown = [f"p{percent} {format_duration(us)}" for percent, us in found if us is not None]
+    return [f"latency    {', '.join([objective, *shown])}"] if shown or view.class_ == "lc" else []
 
 
 def _hints(view: ProcessView) -> list[str]:

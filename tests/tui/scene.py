@@ -70,6 +70,7 @@ def snapshot(second: int = 0, **more: Any) -> Snapshot:
         "processes": [
             process(
                 100, "serve", "lc", launches=100 * second, slo_us=5000.0, latency=latency(*[500.0] * 99, 900.0),
+                recent_us={"p50": 500.0, "p90": 500.0, "p99": 900.0},
                 hints=hints, spans=spans,
             ),
             process(200, "train", "be", launches=2000 * second, tenant="batch", gpu_share=0.62),

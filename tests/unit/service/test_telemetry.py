@@ -26,11 +26,19 @@ def test_bursts_become_latency_and_timeline() -> None:
     fields = telemetry.fields(5, None)
     assert sum(fields["latency"].counts) == 2
     assert fields["latency"].sum_us == 800.0
+    assert fields["recent_us"] == {"p50": 400.0, "p90": 400.0, "p99": 400.0}
     assert "hints" not in fields
     assert "hidden" not in fields
     starts = [time.time() - span.start_s for span in fields["spans"]]
     assert [round(age) for age in starts] == [2, 1]
     assert telemetry.fields(6, None) == {}
+
+
+def test_percentiles_are_those_of_the_last_thousand() -> None:
+    telemetry = Telemetry()
+    for us in [9e9] * 500 + list(range(1, 1001)):
+        telemetry.burst(5, Burst(1.0, 1.0 + us, 1, "sync"))
+    assert telemetry.fields(5, None)["recent_us"] == {"p50": 500.0, "p90": 900.0, "p99": 990.0}
 
 
 def test_reservations_become_sums() -> None:
