@@ -86,6 +86,16 @@ def test_the_next_start_thaws(tmp_path: Path, family: list[Victim], step: int) -
     undo.close()
 
 
+def test_gpsched_restore_thaws(tmp_path: Path, family: list[Victim]) -> None:
+    kill_at(2 * 3 * 2, tmp_path, family, "none")
+    assert all(victim.still() for victim in family)
+    places = ["--socket", str(tmp_path / "none.sock"), "--state-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "gpsched.cli.main", "restore", *places]
+    restored = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (restored.returncode, restored.stdout) == (0, "3 settings restored\n")
+    assert all(victim.runs() for victim in family)
+
+
 def opens(state: Path) -> bool:
     try:
         UndoLog(state).close()
