@@ -57,7 +57,8 @@ class _TestRun(ctypes.Structure):
     )
 
 
-def _library() -> ctypes.CDLL:
+def load_library() -> ctypes.CDLL:
+    """Return libbpf with the types that ctypes cannot guess. Raises ReactionsUnsupportedError without libbpf 1.x."""
     try:
         library = ctypes.CDLL("libbpf.so.1", use_errno=True)
     except OSError as error:
@@ -95,7 +96,7 @@ class Reactions:
     """
 
     def __init__(self, program: Path, *, quiet: bool = True) -> None:
-        self._bpf = _library()
+        self._bpf = load_library()
         if quiet:
             self._bpf.libbpf_set_print(None)
         self._links: list[int] = []

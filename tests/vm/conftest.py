@@ -94,6 +94,9 @@ def boot(target: Target, share: Path) -> Outcome:
     loaded = machine.with_dependencies(kernel, tuple(machine.depends(ours[0].read_bytes())))
     for name, data in loaded.items():
         (share / f"{name}.ko").write_bytes(data)
+    multiarch = subprocess.run(["cc", "-dumpmachine"], capture_output=True, text=True, check=True).stdout.strip()
+    build("clang", "-O2", "-g", "-target", "bpf", f"-I/usr/include/{multiarch}", "-D__TARGET_ARCH_x86",
+          "-c", GUEST / "lookup.bpf.c", "-o", share / "lookup.bpf.o")  # fmt: skip
     for file in (*ours, *GUEST.glob("*.py"), TOP / "build" / "kmod" / "module_react.bpf.o"):
         shutil.copy(file, share)
     (share / "go").write_text(script([*loaded, *(file.stem for file in ours)], target))

@@ -2,9 +2,11 @@
 
 # ruff: noqa: PT017 not run by pytest
 
+import ctypes
 import errno
 import os
 import socket
+import struct
 from pathlib import Path
 
 import netlink as nl
@@ -102,8 +104,6 @@ def received(count: int) -> None:
 
 def libc_offset(name: str) -> tuple[Path, int]:
     """Return libc and the file offset of one of its functions."""
-    import ctypes
-
     address = ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value or 0
     for line in Path("/proc/self/maps").read_text().splitlines():
         span, mode, offset, _, _, *path = line.split()
@@ -149,8 +149,6 @@ def bpf_reacts_in_the_kernel() -> object:
 
 
 def react_to_calls(link: nl.Netlink, plan: int) -> bool:
-    import ctypes
-
     from gpsched.adaptive.driver.module_bpf import Reactions
 
     programs = Reactions(SHARE / "module_react.bpf.o")
@@ -165,6 +163,54 @@ def react_to_calls(link: nl.Netlink, plan: int) -> bool:
         wait_for(lambda: own(link)[0][nl.A_DISABLED] == 0, "ended by a uretprobe")
     programs.close()
     return programs.uprobes
+
+
+class Lookup:
+    """lookup.bpf.o, loaded and attached."""
+
+    def __init__(self) -> None:
+        from gpsched.adaptive.driver.module_bpf import load_library
+
+        self.bpf = load_library()
+        self.object = ctypes.c_void_p(self.bpf.bpf_object__open(bytes(SHARE / "lookup.bpf.o")))
+        assert self.bpf.bpf_object__load(self.object) == 0, "the kernel refused lookup.bpf.o"
+        self.links = []
+        for name in (b"on_group", b"on_done"):
+            program = ctypes.c_void_p(self.bpf.bpf_object__find_program_by_name(self.object, name))
+            self.links.append(ctypes.c_void_p(self.bpf.bpf_program__attach(program)))
+        assert all(link.value for link in self.links)
+
+    def seen(self) -> dict:
+        value = ctypes.create_string_buffer(64)
+        fd = self.bpf.bpf_object__find_map_fd_by_name(self.object, b"seen")
+        assert self.bpf.bpf_map_lookup_elem(fd, ctypes.create_string_buffer(4), value) == 0
+        names = ("added", "removed", "last", "done", "error", "found", "lookup", "wrong_size")
+        return dict(zip(names, struct.unpack("<QQQQqQqq", value.raw), strict=True))
+
+    def close(self) -> None:
+        for link in self.links:
+            self.bpf.bpf_link__destroy(link)
+        self.bpf.bpf_object__close(self.object)
+
+
+@check
+def registry_from_bpf() -> None:
+    programs, link = Lookup(), nl.Netlink()
+    program = rm.Rm().tree()
+    group = own(link)[0][nl.A_GROUP]
+    seen = programs.seen()
+    assert (seen["added"], seen["last"]) == (2, group), "added, and told again when the engine was known"
+    link.control((group, nl.OP_TIMESLICE, 5), extra=nl.attr(nl.A_COOKIE, 4711))
+    seen = programs.seen()
+    assert (seen["done"], seen["error"], seen["lookup"], seen["found"]) == (4711, 0, 0, group)
+    assert seen["wrong_size"] == -errno.EINVAL
+    program.close()
+    assert (programs.seen()["removed"], programs.seen()["last"]) == (1, group)
+    link.control((group, nl.OP_TIMESLICE, 5))
+    seen = programs.seen()
+    assert (seen["error"], seen["lookup"]) == (-errno.ESRCH, -errno.ESRCH)
+    programs.close()
+    link.close()
 
 
 @check
