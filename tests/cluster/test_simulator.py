@@ -109,8 +109,8 @@ def test_strict_fifo_holds_up_what_skip_lets_pass() -> None:
     small = job("small", JobClass.SPOT, 2.0, 1_000.0, gpus=4)
     strict = Simulation(workload(first, large, small), make_arm("fifo")).run().figures
     skip = Simulation(workload(first, large, small), make_arm("fifo-skip")).run().figures
-    assert strict["lp_wait_p95_s"] > 1_900
-    assert skip["lp_wait_mean_s"] == pytest.approx((0 + 1_001 + 0) / 3)
+    assert strict["lp_wait_mean_s"] == pytest.approx((0 + 999 + 1_998) / 3)
+    assert skip["lp_wait_mean_s"] == pytest.approx((0 + 1_001 + 0) / 3, abs=2)
 
 
 def test_a_policy_that_starts_nothing_is_an_error() -> None:
@@ -158,14 +158,17 @@ def test_generator_meets_its_calibration() -> None:
     cluster = alibaba_cluster()
     assert cluster.total_gpus == 10_412
     assert sum(map(len, cluster.nodes.values())) == 4_278
+    spot_gpu_s = 0.0
     for model in MODELS:
         capacity = cluster.capacity(model)
         spot = [one for one in found.jobs if one.gpu_model == model and one.cls is JobClass.SPOT]
         asked = sum(one.total_gpus * one.duration_s for one in spot) / capacity / found.horizon_s
-        assert 0.13 < asked < 0.20
+        assert 0.06 < asked < 0.20, "heavy tails: a small model may miss the load, the cluster must not"
+        spot_gpu_s += asked * capacity
         hp = [one for one in found.jobs if one.gpu_model == model and one.cls is JobClass.HP]
         held = sum(one.total_gpus * min(one.duration_s, found.horizon_s - one.submit_s) for one in hp)
         assert 0.6 < held / capacity / found.horizon_s < 0.95
+    assert 0.13 < spot_gpu_s / cluster.total_gpus < 0.17
     arrivals = [one for one in found.jobs if one.cls is JobClass.HP and one.submit_s > 0]
     assert 0.75 < len(arrivals) / (466_867 / 184 * 0.89 * 10) < 1.25, "HP arrivals a day"
     night = sum(1 for one in arrivals if 1 <= one.submit_s / HOUR_S % 24 < 7)

@@ -8,6 +8,7 @@ of tenants do not add. Demand is in GPUs, time in hours; NaN marks a missing hou
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,18 @@ def future_peaks(history: Matrix, hours: int) -> Matrix:
     return out
 
 
+@cache
+def _openmp() -> Any:
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+    return ThreadpoolController()
+
+
+def _one_thread() -> Any:
+    """Context in which OpenMP uses one thread: on small data its threads spin and wait for each other."""
+    return _openmp().limit(limits=1, user_api="openmp")
+
+
 class QuantileForecaster:
     """Fits once a day, predicts every hour; call `step` once per closed hour with the history up to then."""
 
@@ -117,7 +130,8 @@ class QuantileForecaster:
         columns = []
         for hours in self.settings.horizons:
             if hours in self._models:
-                raw = self._models[hours].predict(table)
+                with _one_thread():
+                    raw = self._models[hours].predict(table)
             else:
                 raw = _cold_guess(history, scale, hours, self.settings.level)
             offset = np.array([self._offsets[hours].get(key, 0.0) for key in keys])
@@ -154,7 +168,8 @@ class QuantileForecaster:
                 early_stopping=False,
                 random_state=0,
             )
-            self._models[hours] = model.fit(table[known], target[known])
+            with _one_thread():
+                self._models[hours] = model.fit(table[known], target[known])
         self._fitted_at = clock
 
     def _score(self, keys: Sequence[Any], history: Matrix, clock: int) -> None:

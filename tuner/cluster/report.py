@@ -75,7 +75,7 @@ def save_results(path: Path, results: list[Result], about: Mapping[str, Any]) ->
     """Write figures, timelines and ``about`` (command, date, machine) as JSON."""
     data: dict[str, Any] = {"about": dict(about), "results": [asdict(result) for result in results]}
     for one in data["results"]:
-        one["figures"] = {name: float(f"{value:.6g}") for name, value in one["figures"].items()}
+        one["figures"] = {name: float(f"{value:.10g}") for name, value in one["figures"].items()}
         one["timeline"] = [[sample[name] for name in SAMPLE_FIELDS] for sample in one["timeline"]]
     path.write_text(json.dumps(data, separators=(",", ":")) + "\n", encoding="utf-8")
 
