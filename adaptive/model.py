@@ -66,6 +66,8 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     cgroup: str
     container: str | None
+    slurm_job: int | None = None
+    pod: str | None = None
     class_: Class = msgspec.field(name="class")
     source: str
     tenant: str
@@ -82,6 +84,15 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     gpu_share: float | None = None
     last_tuning: str | None = None
     spans: list[Span] = []
+
+    @property
+    def place(self) -> str:
+        """The Slurm job, the pod or the container, as people name it; empty for none."""
+        if self.slurm_job is not None:
+            return f"Slurm job {self.slurm_job}"
+        if self.pod:
+            return f"pod {self.pod}"
+        return f"container {self.container}" if self.container else ""
 
 
 class GpuView(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ A file that was cut in the middle (a full disk, a crash) is read up to its last 
 import gzip
 import os
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
@@ -107,7 +108,7 @@ class Record:
                 compressed = probe.read(2) == _GZIP
             with gzip.open(self.path, "rb") if compressed else self.path.open("rb") as file:
                 yield from cast(IO[bytes], file)
-        except EOFError:  # a cut gzip file
+        except (EOFError, zlib.error):  # a gzip file that was cut, or is damaged from here on
             self.complete = False
         except (OSError, gzip.BadGzipFile) as error:
             raise RecordError(str(self.path), str(getattr(error, "strerror", None) or error)) from error

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from gpsched.adaptive.model import GroupView, ProcessView
+from gpsched.adaptive.workloads import placement
 from gpsched.adaptive.workloads.registry import Group, Process
 
 
@@ -42,6 +43,8 @@ def process_view(process: Process, calls: dict[str, int], numbers: GpuNumbers) -
         user=info.user,
         cgroup=info.cgroup,
         container=info.container,
+        slurm_job=placement.slurm_job(info.cgroup),
+        pod=placement.pod(info.cgroup),
         class_=process.class_,
         source=process.source,
         tenant=process.tenant,

@@ -48,7 +48,8 @@ def _print_table(snapshot: "Snapshot") -> None:
     if snapshot.processes:
         console.print(table)
         for process in snapshot.processes:  # not a column: 80 characters would cut it to ribbons
-            console.print(f"{process.pid}: {process.reason}", style="dim", markup=False, highlight=False)
+            where = f"; in {process.place}" if process.place else ""
+            console.print(f"{process.pid}: {process.reason}{where}", style="dim", markup=False, highlight=False)
     else:
         console.print("no managed process; start one with: gpsched run --class lc|be -- COMMAND")
     daemon = snapshot.daemon

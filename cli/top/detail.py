@@ -13,7 +13,7 @@ def lines(view: ProcessView, history: History, width: int) -> list[str]:
         f"why        {view.reason}",
         f"by         {view.source}; tenant {view.tenant}, user {view.user}",
         f"command    {view.command}",
-        f"cgroup     {view.cgroup}" + (f" (container {view.container})" if view.container else ""),
+        f"cgroup     {view.cgroup}" + (f" ({view.place})" if view.place else ""),
     ]
     text += _latency(view) + _hints(view)
     text += [f"tuner      {view.last_tuning}"] if view.last_tuning else []

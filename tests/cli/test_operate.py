@@ -16,7 +16,7 @@ import pytest
 
 from gpsched.adaptive.api import ApiServer
 from gpsched.adaptive.config import Config
-from gpsched.adaptive.model import SettingCheck, Snapshot
+from gpsched.adaptive.model import ProcessView, SettingCheck, Snapshot
 from gpsched.adaptive.record import Writer
 from gpsched.cli.config import to_toml
 from tests.tui import scene
@@ -134,6 +134,33 @@ def test_top_off_a_terminal_prints_once_and_filters(serve: Callable[..., None], 
     assert lines == ["GPU", "batch", "200", "00d8", "GPU", "batch", "400", "01a0"]
 
 
+def test_list_names_jobs_pods_and_containers(serve: Callable[..., None], path: Path) -> None:
+    processes = [
+        scene.process(1, "a", "be", slurm_job=77),
+        scene.process(2, "b", "be", pod="prod/web"),
+        scene.process(3, "c", "be", container="0123456789ab"),
+    ]
+    serve(snapshot=scene.snapshot(1, processes=processes))
+    lines = gpsched("list", "--socket", str(path)).stdout.splitlines()[-3:]
+    assert [line.rpartition("; in ")[2] for line in lines] == ["Slurm job 77", "pod prod/web", "container 0123456789ab"]
+
+
+def test_doctor_says_what_is_missing_and_shows_the_daemons_processes(serve: Callable[..., None], path: Path) -> None:
+    serve(snapshot=scene.snapshot(1))
+    result = gpsched("doctor", "--json", "--socket", str(path))
+    report = json.loads(result.stdout)
+    assert result.returncode == (77 if report["health"] == "missing" else 0)
+    missing = [check for check in report["checks"] if check["state"] == "missing"]
+    assert bool(missing) == (report["health"] == "missing")
+    assert all(check["fix"] for check in missing)
+    assert [process["pid"] for process in report["processes"]] == [100, 200, 300, 400]
+    assert [(gpu["gpu"], gpu["level"]) for gpu in report["gpus"]] == [(0, "timeslice"), (1, "timeslice")]
+    text = gpsched("doctor", "--socket", str(path)).stdout
+    for check in missing:
+        assert f"fix: {check['fix']}" in text
+    assert "GPU 0 H200: timeslice (2 managed processes)" in text
+
+
 # ---- daemons of other versions, and what is no daemon
 
 
@@ -143,7 +170,17 @@ def test_an_old_daemon_without_the_newer_fields_is_shown(serve: Callable[..., No
     for field in ("health", "findings", "config_error"):
         old["daemon"].pop(field)
     for process in old["processes"]:
-        for field in ("latency", "recent_us", "hidden", "hints", "gpu_share", "last_tuning", "spans"):
+        for field in (
+            "slurm_job",
+            "pod",
+            "latency",
+            "recent_us",
+            "hidden",
+            "hints",
+            "gpu_share",
+            "last_tuning",
+            "spans",
+        ):
             process.pop(field)
     serve(snapshot=old)
     for args in (["list"], ["status"], ["top", "--once"], ["dump", "-O", "csv"], ["dump", "-O", "openmetrics"]):

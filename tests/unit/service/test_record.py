@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gpsched.adaptive.export import COLUMNS, EXPORTERS
 from gpsched.adaptive.record import Record, RecordError, RecordWriteError, Writer
@@ -62,6 +64,22 @@ def test_what_is_no_record_is_said(tmp_path: Path, content: bytes, reason: str) 
     path.write_bytes(content)
     with pytest.raises(RecordError, match=reason):
         Record(path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200, deadline=None)
+@given(data=st.data())
+def test_a_damaged_record_is_read_as_far_as_it_is_whole_or_refused(record: Path, data: st.DataObject) -> None:
+    whole = Record(record).snapshots
+    content = bytearray(record.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    damaged = record.with_name("damaged")
+    damaged.write_bytes(content)
+    try:
+        read = Record(damaged)
+    except RecordError:
+        return
+    assert 1 <= len(read.snapshots) <= len(whole) + 4  # a byte may have become a newline
 
 
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
