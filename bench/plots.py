@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from gpsched.bench.arms import NATIVE
 from gpsched.bench.figures import overall_be
@@ -15,13 +16,23 @@ from gpsched.bench.outcome import ArmResult, Point, ScenarioResult
 
 _QUANTILES = np.concatenate([np.linspace(0, 0.99, 199), np.linspace(0.99, 1, 60)])
 _STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "gpsched", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3}
-#: Okabe and Ito's colours, which readers who see few colours can tell apart; the same arm has the same one everywhere.
-_COLOURS = ("#000000", "#56B4E9", "#999999", "#D55E00", "#E69F00", "#F0E442", "#0072B2", "#CC79A7", "#009E73")
+#: Okabe and Ito's colours, which readers who see few colours can tell apart. The same arm has the same one everywhere.
+_COLOURS = {
+    "resident": "#000000",
+    "default": "#D55E00",
+    "seq": "#CC79A7",
+    "static": "#E69F00",
+    "constant-hold": "#56B4E9",
+    "gpsched": "#0072B2",
+    "freeze": "#009E73",
+}
+_OTHERS = ("#999999", "#F0E442", "#6A3D9A", "#8C564B")
 
 
 def colour(arms: Sequence[str], arm: str) -> str:
     """The colour of an arm among all of a result."""
-    return _COLOURS[arms.index(arm) % len(_COLOURS)]
+    others = [other for other in arms if other not in _COLOURS]
+    return _COLOURS.get(arm) or _OTHERS[others.index(arm) % len(_OTHERS)]
 
 
 def latency_cdfs(point: Point, arms: Sequence[str]) -> str:
@@ -33,7 +44,12 @@ def latency_cdfs(point: Point, arms: Sequence[str]) -> str:
             if arm.lc:
                 values = np.concatenate([block.lc[index].latency_us for block in arm.blocks])
                 axes.plot(np.quantile(values, _QUANTILES), _QUANTILES, label=arm.arm, color=colour(arms, arm.arm))
-        axes.set(xscale="log", xlabel="latency in µs", ylabel="share of requests", title=names[index])
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.tick_params(axis="x", labelrotation=30)
+        axes.set(xlabel="latency in µs", ylabel="share of requests", title=names[index])
 
     return _panels(draw, len(names))
 
@@ -93,9 +109,13 @@ def _panels(draw: Callable[[Any, int], None], count: int) -> str:
                 draw(axes, index)
             else:
                 axes.set_visible(False)
-        handles, labels = panels[0].get_legend_handles_labels()
+        handles = {
+            label: handle
+            for axes in figure.axes
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
         if handles:
-            figure.legend(handles, labels, loc="outside right upper", frameon=False)
+            figure.legend(handles.values(), handles.keys(), loc="outside right upper", frameon=False)
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     text = out.getvalue()
