@@ -1,5 +1,7 @@
 """The commands for operators against daemons that are old, new, odd or broken, and against files that are cut."""
 
+import contextlib
+import io
 import json
 import os
 import selectors
@@ -10,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -19,16 +22,27 @@ from gpsched.adaptive.config import Config
 from gpsched.adaptive.model import ProcessView, SettingCheck, Snapshot
 from gpsched.adaptive.record import Writer
 from gpsched.cli.config import to_toml
+from gpsched.cli.main import main
 from tests.tui import scene
 
 
-GPSCHED = [sys.executable, "-m", "gpsched.cli.main"]
 READERS = (["list"], ["status"], ["verify"], ["top", "--once"], ["dump"], ["record", "x.jsonl", "--count", "1"])
 
 
 def gpsched(*args: str, columns: int = 100, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = dict(os.environ, NO_COLOR="1", COLUMNS=str(columns))
-    return subprocess.run([*GPSCHED, *args], env=environment, capture_output=True, text=True, timeout=60, cwd=cwd)
+    """Run the command in this process: a new one for each would take most of the time."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.dict(os.environ, NO_COLOR="1", COLUMNS=str(columns)),
+        contextlib.chdir(cwd or Path.cwd()),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            code = main(args)
+        except SystemExit as end:  # argparse's way
+            code = int(end.code or 0)
+    return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
 
 
 def one_line(result: subprocess.CompletedProcess[str]) -> str:
