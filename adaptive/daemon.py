@@ -103,6 +103,7 @@ class Daemon:
                 os.write(ready_fd, b"READY")
                 os.close(ready_fd)
             self._loop(selector, exit_when_idle)
+            self._service.stopping()
 
     def _loop(self, selector: selectors.BaseSelector, exit_when_idle: bool) -> None:
         next_tick = time.monotonic() + _TICK_S

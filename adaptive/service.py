@@ -47,9 +47,12 @@ class Service:
         self._reload = False
         return self._read_again()
 
-    def close(self) -> None:
-        """The daemon ends."""
+    def stopping(self) -> None:
+        """The daemon begins to end: settings are restored next, which may take a while."""
         self._notifier.stopping()
+
+    def close(self) -> None:
+        """The daemon has ended."""
         self._publisher.close()
         self.gpus.close()
 

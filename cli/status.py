@@ -21,6 +21,8 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit with 1 when something is wrong that was right before, 4 without a daemon."""
+    from importlib.metadata import version
+
     import msgspec
 
     from gpsched.adaptive.client import Client
@@ -30,12 +32,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         sys.stdout.write(msgspec.json.encode(snapshot.daemon).decode() + "\n")
     else:
-        print("\n".join(lines(snapshot)))
+        print("\n".join(lines(snapshot, version("gpsched"))))
     return 1 if snapshot.daemon.config_error or snapshot.daemon.failed_controls else 0
 
 
-def lines(snapshot: "Snapshot") -> list[str]:
-    """The report, a line each."""
+def lines(snapshot: "Snapshot", own_version: str) -> list[str]:
+    """The report, a line each; ``own_version`` is the command's, which may be newer than a daemon that runs."""
     daemon = snapshot.daemon
     counts = {name: sum(view.class_ == name for view in snapshot.processes) for name in ("lc", "be")}
     report = [
@@ -44,6 +46,8 @@ def lines(snapshot: "Snapshot") -> list[str]:
         f"libraries: {', '.join(daemon.libraries) or 'none met yet'}",
         f"lost events: {daemon.lost_events}; failed controls: {daemon.failed_controls}",
     ]
+    if daemon.version != own_version:
+        report.append(f"this command is gpsched {own_version}: restart the daemon to have it too")
     report += [f"last failure: {daemon.last_failure}"] if daemon.last_failure else []
     report += [f"configuration is wrong, the earlier one stays: {daemon.config_error}"] if daemon.config_error else []
     report += [f"checks: {daemon.health} (details and fixes: gpsched doctor)"]

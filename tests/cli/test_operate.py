@@ -99,6 +99,7 @@ def test_status(serve: Callable[..., None], path: Path) -> None:
     result = gpsched("status", "--socket", str(path))
     assert result.returncode == 0
     assert "2 latency-critical, 2 best-effort" in result.stdout
+    assert "restart the daemon" not in result.stdout
     assert json.loads(gpsched("status", "--json", "--socket", str(path)).stdout)["version"] == "0.1.0"
 
 
@@ -109,6 +110,11 @@ def test_status_fails_when_something_is_wrong(serve: Callable[..., None], path: 
     assert result.returncode == 1
     assert "c.toml: bad" in result.stdout
     assert "last failure: SET_TIMESLICE refused" in result.stdout
+
+
+def test_status_tells_that_the_daemon_is_of_another_version(serve: Callable[..., None], path: Path) -> None:
+    serve(snapshot=scene.snapshot(1, daemon=scene.daemon(version="0.0.9")))
+    assert "restart the daemon" in gpsched("status", "--socket", str(path)).stdout
 
 
 def test_verify(serve: Callable[..., None], path: Path) -> None:
