@@ -49,7 +49,7 @@ _ALL = (
     Arm(name="freeze", title="BE's host threads frozen for each burst", daemon=_level("freeze"), level="freeze"),
     Arm(name="static", title="static slices, no hints", daemon=_level("timeslice"), level="timeslice"),
     Arm(
-        name="constant-hold",
+        name="hold",
         title="static slices and a hold on a constant hint",
         daemon=_level("hold"),
         level="hold",

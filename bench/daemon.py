@@ -9,45 +9,36 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from gpsched.adaptive.calibration import store
+from gpsched.adaptive.calibration.model import Calibration
 from gpsched.adaptive.client import Client
 from gpsched.adaptive.errors import DaemonUnreachableError
 from gpsched.bench.errors import ProgramFailedError, ProgramTimeoutError
 
 
 _START_S = 60.0  # compiling the programs and attaching them takes seconds, on a real libcuda up to ten
-_CALIBRATE_S = 60.0  # it measures for 25 s at most
 _STOP_S = 30.0  # it restores every setting, and closing uprobes takes up to 7 s
 _POLL_S = 0.1
 
 
 @contextmanager
-def running_daemon(config: str = "", calibrate: str | None = None) -> Iterator[Client]:
-    """Yield a client of a daemon with this configuration (TOML) that answers.
+def running_daemon(config: str = "", calibration: Calibration | None = None) -> Iterator[Client]:
+    """Yield a client of a daemon with this configuration (TOML) and these costs (default: an H200's) that answers.
 
-    ``calibrate``: the kind of GPU ("real", "simulated") whose controls and switches are measured first, for the daemon
-    to choose levels by. It ends by SIGTERM, on which it restores every setting.
+    It ends by SIGTERM, on which it restores every setting.
 
     Raises ``ProgramFailedError`` (with the daemon's exit code and last line) when it does not start.
     """
     with tempfile.TemporaryDirectory(prefix="gpsched-bench-") as name, tempfile.TemporaryFile() as log:
         directory = Path(name)
-        if calibrate:
-            _calibrate(directory, calibrate)
+        if calibration is not None:
+            store.save(directory / "state", calibration)
         process = _start(directory, config, log)
         try:
             with _connect(directory / "socket", process, log) as client:
                 yield client
         finally:
             _stop(process)
-
-
-def _calibrate(directory: Path, device: str) -> None:
-    command = [sys.executable, "-m", "gpsched.cli.main", "calibrate", "--device", device]
-    command += ["--socket", str(directory / "socket"), "--state-dir", str(directory / "state")]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_CALIBRATE_S)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise ProgramFailedError("gpsched calibrate", lines[-1] if lines else "it said nothing", done.returncode)
 
 
 def _start(directory: Path, settings: str, log: IO[bytes]) -> subprocess.Popen[bytes]:

@@ -14,6 +14,7 @@ import msgspec
 
 from gpsched.adaptive import agent
 from gpsched.bench import result, workload
+from gpsched.bench.calibration import calibrate
 from gpsched.bench.daemon import running_daemon
 from gpsched.bench.demo_arms import ARMS, Stage, measure
 from gpsched.bench.device import SIMULATED_SCALE, Device, Kind, favour, open_device
@@ -52,8 +53,8 @@ def run_demo(
     when a program dies and ``ProgramTimeoutError`` when it hangs; nothing stays behind in either case.
     """
     comparison = comparison or Comparison()
-    progress("measuring what controls and switches cost", 0.0)
-    with open_device(device, scale) as gpu, running_daemon(calibrate=_kind(gpu)) as client:
+    progress("calibrating", 0.0)
+    with open_device(device, scale) as gpu, running_daemon(calibration=calibrate(gpu)) as client:
         progress("starting the programs", 0.0)
         with _started(comparison, gpu) as (service, job):
             if gpu.simulated:
@@ -112,10 +113,6 @@ def _started(comparison: Comparison, gpu: Device) -> Iterator[tuple[workload.Ser
         workload.cuda_job(gpu.environment, *small, *be_options) as job,
     ):
         yield service, job
-
-
-def _kind(gpu: Device) -> str:
-    return "simulated" if gpu.simulated else "real"
 
 
 def _host(gpu: Device) -> result.Host:

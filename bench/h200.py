@@ -29,7 +29,7 @@ _UNWIND_S = 45.0  # an interrupted step ends its programs and its daemon restore
 _BUDGET_S = 1200.0
 _LEAST_S = 60.0  # no step measures anything in less
 
-_SINGLE = ("resident", "be-alone", "default", "seq", "static", "constant-hold", "gpsched")
+_SINGLE = ("resident", "be-alone", "default", "seq", "static", "hold", "gpsched")
 _MANY = ("resident", "default", "seq", "static", "gpsched")
 _OTHERS = ("resident", "be-alone", "default", "static", "gpsched")
 _SWEEP = ("resident", "default", "gpsched")

@@ -22,7 +22,7 @@ _COLOURS = {
     "default": "#D55E00",
     "seq": "#CC79A7",
     "static": "#E69F00",
-    "constant-hold": "#56B4E9",
+    "hold": "#56B4E9",
     "gpsched": "#0072B2",
     "freeze": "#009E73",
 }

@@ -13,10 +13,12 @@ from typing import Self
 
 import msgspec
 
+from gpsched.adaptive.calibration.model import Calibration
 from gpsched.adaptive.client import Client
 from gpsched.adaptive.errors import GpschedError, UnsupportedHostError, UsageError
 from gpsched.bench import scenario as scenarios
 from gpsched.bench.arms import ARMS, Arm, fits, unknown_setting
+from gpsched.bench.calibration import calibrate
 from gpsched.bench.daemon import running_daemon
 from gpsched.bench.device import SIMULATED_SCALE, Device, Kind, open_device
 from gpsched.bench.fleet import Switchboard
@@ -38,8 +40,9 @@ Told = Callable[[str, float], None]
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How to run. ``seconds`` of GPU time an arm and point, ``warm_up`` seconds of load before each block.
 
-    ``torch``: whether models may run in PyTorch where it is. None stands for the scenario's own seconds (at most 6 on
-    the embedded GPU), and for the time scale that the number of programs asks for.
+    ``torch``: whether models may run in PyTorch where it is. ``calibrate``: measure what controls and switches cost
+    first. None stands for the scenario's own seconds (at most 6 on the embedded GPU), and for the time scale that the
+    number of programs asks for.
     """
 
     device: Kind = "auto"
@@ -51,6 +54,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     models: Path | None = None
     python: str = sys.executable
     torch: bool = True
+    calibrate: bool = True
     scale: float | None = None
 
     def chosen(self) -> list[Arm]:
@@ -127,6 +131,8 @@ class _Node:
         self._options, self._stack = options, ExitStack()
         self._gpu: Device | None = None
         self._daemons: dict[str, Client] = {}
+        self._calibration: Calibration | None = None
+        self.notes: list[str] = []
 
     def __enter__(self) -> Self:
         return self
@@ -159,9 +165,19 @@ class _Node:
 
     def daemon(self, config: str) -> Client:
         """A client of the daemon with this configuration, started when it is first asked for."""
+        if not self._daemons and self._options.calibrate:
+            self._calibrate()
         if config not in self._daemons:
-            self._daemons[config] = self._stack.enter_context(running_daemon(config))
+            self._daemons[config] = self._stack.enter_context(running_daemon(config, self._calibration))
         return self._daemons[config]
+
+    def _calibrate(self) -> None:
+        self.notes.clear()
+        self._calibration = None
+        try:
+            self._calibration = calibrate(self.gpu)
+        except GpschedError as error:
+            self.notes.append(f"not calibrated, the daemons reckon with the costs of an H200: {error}")
 
     def close(self) -> None:
         """End the daemons, which restore every setting, and the embedded GPU."""
@@ -190,8 +206,9 @@ class _Run:
                 folder = Path(name)
                 skipped = dict(self._unsuited(arms, folder))
                 fitting = [arm for arm in arms if arm.name not in skipped]
-                told("starting the daemons", 0.0)
+                told("calibrating, starting the daemons", 0.0)
                 daemons = {arm.daemon: self._node.daemon(arm.daemon) for arm in fitting if arm.daemon is not None}
+                self._notes += self._node.notes if daemons else []
                 self._measure(fitting, skipped, daemons, folder, told)
         except UnsupportedHostError:
             raise

@@ -39,11 +39,13 @@ def client(monkeypatch: pytest.MonkeyPatch, fake_cuda: dict[str, str]) -> Noting
         yield Device(simulated=True, name="fake", driver="fake", scale=1.0, environment=fake_cuda)
 
     @contextmanager
-    def daemon() -> Iterator[NotingClient]:
+    def daemon(calibration: object) -> Iterator[NotingClient]:
+        assert calibration == "measured on fake"
         yield noting
 
     monkeypatch.setattr(demo, "open_device", device)
     monkeypatch.setattr(demo, "running_daemon", daemon)
+    monkeypatch.setattr(demo, "calibrate", lambda gpu: f"measured on {gpu.name}")
     return noting
 
 

@@ -13,7 +13,7 @@ from gpsched.adaptive.model import DaemonView, ProcessView, Snapshot
 from gpsched.adaptive.protocol import Failure
 from gpsched.bench import outcome, runner
 from gpsched.bench.device import Device
-from gpsched.bench.errors import NoRealGpuError
+from gpsched.bench.errors import NoRealGpuError, ProgramFailedError
 from gpsched.bench.kit import Wrap
 from gpsched.bench.peers import Peer, load
 
@@ -27,7 +27,7 @@ prep_us = 0
 kernel_us = 100
 count = 2
 """
-QUICK = {"seconds": 0.2, "rounds": 2, "warm_up": 0.01, "device": "simulated"}
+QUICK = {"seconds": 0.2, "rounds": 2, "warm_up": 0.01, "device": "simulated", "calibrate": False}
 
 
 Run = Callable[..., tuple[outcome.BenchResult, list[str]]]
@@ -72,7 +72,7 @@ def daemons(monkeypatch: pytest.MonkeyPatch, fake_cuda: dict[str, str]) -> dict[
         yield Device(simulated=True, name="fake", driver="fake", scale=scale, environment=fake_cuda)
 
     @contextmanager
-    def daemon(config: str) -> Iterator[NotingDaemon]:
+    def daemon(config: str, _calibration: object) -> Iterator[NotingDaemon]:
         yield started.setdefault(config, NotingDaemon(config))
 
     monkeypatch.setattr(runner, "open_device", device)
@@ -120,12 +120,12 @@ def test_daemon_manages_all_programs_in_its_arm_and_none_afterwards(run: Run, da
 
 def test_arms_that_cannot_run_are_said_and_skipped(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "unknown_setting", lambda arm, _folder: "no such key" if arm.name == "freeze" else None)
-    result, _ = run(arms=["default", "freeze", "static", "constant-hold"])
+    result, _ = run(arms=["default", "freeze", "static", "hold"])
     (point,) = result.scenarios[0].points
     assert [arm.arm for arm in point.arms] == ["default", "static"]
     reasons = {skipped.arm: skipped.reason for skipped in point.skipped}
     assert reasons["freeze"] == "no such key"
-    assert "no service got level hold (timeslice: so)" in reasons["constant-hold"]
+    assert "no service got level hold (timeslice: so)" in reasons["hold"]
     assert result.ok
 
 
@@ -195,6 +195,37 @@ def test_peer_runs_its_own_programs_behind_its_prefix(run: Run) -> None:
     assert other is not None
     assert other.lc[0].mean_over_alone is not None
     assert "LC service under other" in point.checks
+
+
+def test_calibration_is_measured_once_and_given_to_all_daemons(
+    run: Run, daemons: dict[str, NotingDaemon], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[object] = []
+
+    @contextmanager
+    def daemon(config: str, calibration: object) -> Iterator[NotingDaemon]:
+        given.append(calibration)
+        yield NotingDaemon(config)
+
+    monkeypatch.setattr(runner, "running_daemon", daemon)
+    measured = object()
+    calls: list[str] = []
+    monkeypatch.setattr(runner, "calibrate", lambda gpu: calls.append(gpu.name) or measured)
+    run(arms=["default", "static", "gpsched"], calibrate=True)
+    assert given == [measured, measured]
+    assert calls == ["fake"]
+
+
+def test_calibration_that_fails_is_noted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_gpu: Device) -> None:
+        raise ProgramFailedError("gpsched-lc", "no luck")
+
+    monkeypatch.setattr(runner, "calibrate", fail)
+    result, _ = run(arms=["default", "gpsched"], calibrate=True)
+    assert result.scenarios[0].notes == [
+        "not calibrated, the daemons reckon with the costs of an H200: gpsched-lc: no luck"
+    ]
+    assert result.ok
 
 
 def test_peers_file(tmp_path: Path) -> None:

@@ -1,0 +1,27 @@
+"""Calibrates this GPU for the daemons of a benchmark: without that they would reckon with another machine's costs."""
+
+from gpsched.adaptive.calibration import measure
+from gpsched.adaptive.calibration.limit import time_limit
+from gpsched.adaptive.calibration.model import Calibration
+from gpsched.bench.device import Device, favour
+from gpsched.bench.workload import Job, Service, program
+
+
+_LIMIT_S = 40.0  # on a GPU whose time runs at most 5 times slower; more the slower it runs
+_LIMIT_SCALE = 5.0
+
+
+def calibrate(gpu: Device) -> Calibration:
+    """Measure what controls and switches cost, in about 20 s; raises what the measurement raises."""
+    options = ["--commands", *(["--blocks", "16"] if gpu.simulated else [])]
+    # The job's channels are disabled for a moment: should this process be killed then, the job must not stay behind.
+    job_command = ["setpriv", "--pdeathsig", "KILL", program("gpsched-be"), *options]
+    with (
+        Service([program("gpsched-lc"), *options], gpu.environment) as service,
+        Job(job_command, gpu.environment) as job,
+        time_limit(_LIMIT_S * max(1.0, gpu.scale / _LIMIT_SCALE)),
+    ):
+        if gpu.simulated:
+            favour(service.pid)
+            favour(job.pid)
+        return measure.calibrate(service, job, gpu.name, gpu.scale, lambda _what, _share: None)
