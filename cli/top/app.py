@@ -8,8 +8,9 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
-from gpsched.adaptive.errors import GpschedError
+from gpsched.adaptive.errors import GpschedError, UsageError
 from gpsched.adaptive.model import Class, ProcessView, Snapshot
+from gpsched.cli.policy import parsed
 from gpsched.cli.top import detail, panels
 from gpsched.cli.top.columns import COLUMNS, Column
 from gpsched.cli.top.history import History
@@ -284,6 +285,21 @@ class TopApp(App[None]):
             return
         pid, class_ = int(words[0]), classes[words[1]]
         self._confirm(f"attach {pid} as {class_}?", lambda: self.source.attach(pid, class_))
+
+    def action_policy(self) -> None:
+        """Ask for a setting."""
+        if self._may_change():
+            self.push_screen(Ask("a setting, like: reservations.be_floor=0.2"), self._policy_answered)
+
+    def _policy_answered(self, answer: str | None) -> None:
+        if not answer:
+            return
+        try:
+            section, key, value = parsed(answer)
+        except UsageError as error:
+            self._say(str(error))
+            return
+        self._confirm(f"set {section}.{key} to {value!r}?", lambda: self.source.set({section: {key: value}}))
 
     def _chosen(self) -> ProcessView | None:
         pid = self.query_one(ProcessTable).pid

@@ -40,6 +40,7 @@ KEYS: tuple[Key, ...] = (
     Key("r", "r", "redraw", "draw anew"),
     Key("c", "c", "change_class", "change the class: lc or be", changes=True),
     Key("a", "a", "attach", "attach a process by its pid", changes=True),
+    Key("p", "p", "policy", "change a setting until the next reload", changes=True),
     Key("d", "d", "detach", "detach: leave the process alone", changes=True),
 )
 

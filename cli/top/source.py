@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from gpsched.adaptive.client import Client, RemoteError
 from gpsched.adaptive.errors import DaemonUnreachableError, GpschedError
@@ -29,6 +29,7 @@ class Source(Protocol):
     def step(self, by: int) -> None: ...  # noqa: D102
     def attach(self, pid: int, class_: Class) -> None: ...  # noqa: D102
     def detach(self, pid: int) -> None: ...  # noqa: D102
+    def set(self, changes: dict[str, dict[str, Any]]) -> None: ...  # noqa: D102
 
 
 class Live:
@@ -54,6 +55,10 @@ class Live:
     def detach(self, pid: int) -> None:
         """Leave the process alone; raises ``GpschedError``."""
         self._with(lambda client: client.detach(pid))
+
+    def set(self, changes: dict[str, dict[str, Any]]) -> None:
+        """Change settings until the next reload; raises ``GpschedError``."""
+        self._with(lambda client: client.set(changes))
 
     def close(self) -> None:
         """Hang up."""
@@ -101,5 +106,9 @@ class Replay:
         raise NotLiveError
 
     def detach(self, pid: int) -> None:  # noqa: ARG002 - Source's form
+        """Raise ``NotLiveError``."""
+        raise NotLiveError
+
+    def set(self, changes: dict[str, dict[str, Any]]) -> None:  # noqa: ARG002 - Source's form
         """Raise ``NotLiveError``."""
         raise NotLiveError

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.app import App
@@ -32,6 +33,7 @@ class Fake:
         self.lost = False
         self.asked = threading.Event()
         self.changes: list[tuple[str, int, str]] = []
+        self.settings: list[dict[str, dict[str, Any]]] = []
         self.snapshot: Callable[[int], Snapshot] = scene.snapshot
 
     def read(self) -> Snapshot:
@@ -49,6 +51,9 @@ class Fake:
 
     def detach(self, pid: int) -> None:
         self.changes.append(("detach", pid, ""))
+
+    def set(self, changes: dict[str, dict[str, Any]]) -> None:
+        self.settings.append(changes)
 
 
 class Screen:
@@ -291,6 +296,20 @@ def test_changes_need_a_yes() -> None:
         assert source.changes == [("attach", 100, "be"), ("detach", 200, ""), ("attach", 77, "be")]
         await screen.press("a", *"77", "enter")
         assert "not a pid and a class" in screen.text("status")
+
+    drive(script)
+
+
+def test_a_setting_needs_a_yes_too() -> None:
+    async def script(screen: Screen) -> None:
+        source = screen.app.source
+        assert isinstance(source, Fake)
+        await screen.press("p", *"reservations.be_floor=0.2", "enter")
+        assert source.settings == []
+        await screen.press("y")
+        assert source.settings == [{"reservations": {"be_floor": 0.2}}]
+        await screen.press("p", *"be_floor", "enter")
+        assert "is not SECTION.KEY=VALUE" in screen.text("status")
 
     drive(script)
 
