@@ -14,13 +14,14 @@ set -euo pipefail
 cache=${GPSCHED_KMOD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/gpsched-kmod}
 root=$cache/apt
 
+# No reader below stops early (awk's exit, head): with pipefail the writer's SIGPIPE would end the script now and then.
 fail() {
 	echo "debian-fetch: $*" >&2
 	exit 1
 }
 
 mirror() { # mirror SUITE-PATTERN: the address of the first apt source whose suite matches
-	apt-get indextargets --format '$(SITE) $(RELEASE)' | awk -v suite="$1" '$2 ~ suite { print $1; exit }'
+	apt-get indextargets --format '$(SITE) $(RELEASE)' | awk -v suite="$1" '$2 ~ suite && !found++ { print $1 }'
 }
 
 prepare_apt() {
@@ -67,7 +68,7 @@ update_lists() {
 }
 
 newest() { # newest PACKAGE VERSION-PATTERN: the version to take
-	apt_ apt-cache madison "$1" | awk -F' *\\| *' -v want="$2" '$2 ~ want { print $2; exit }'
+	apt_ apt-cache madison "$1" | awk -F' *\\| *' -v want="$2" '$2 ~ want && !found++ { print $2 }'
 }
 
 unpack() { # unpack TARGET PACKAGE=VERSION...: download and extract, whole or not at all
@@ -106,8 +107,8 @@ kernel() {
 		prepare_apt && update_lists
 		version=$(newest linux-headers-amd64 "^$series[.].*$([ "$series" = 6.1 ] || echo bpo)")
 		[ -n "$version" ] || fail "no linux-headers-amd64 $series in Debian"
-		abi=$(apt_ apt-cache show "linux-headers-amd64=$version" | sed -n 's/^Depends:.*linux-headers-\([^ ,]*\).*/\1/p' | head -1)
-		kbuild=$(apt_ apt-cache show "linux-headers-$abi=$version" | sed -n 's/^Depends:.*\(linux-kbuild-[^ ,]*\).*/\1/p' | head -1)
+		abi=$(apt_ apt-cache show "linux-headers-amd64=$version" | sed -n 's/^Depends:.*linux-headers-\([^ ,]*\).*/\1/p' | sort -u | tail -1)
+		kbuild=$(apt_ apt-cache show "linux-headers-$abi=$version" | sed -n 's/^Depends:.*\(linux-kbuild-[^ ,]*\).*/\1/p' | sort -u | tail -1)
 		[ -n "$abi" ] && [ -n "$kbuild" ] || fail "cannot read the dependencies of linux-headers-amd64 $version"
 		unpack "$target" "linux-headers-$abi=$version" "linux-headers-${abi%-amd64}-common=$version" \
 			"$kbuild=$version" "$(image_package "$abi" "$version")"
