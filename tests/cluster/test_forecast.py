@@ -87,8 +87,8 @@ def test_cold_start_gives_a_cautious_guess(hours: int) -> None:
         assert (rows >= history[:, -1:] * 0.9).all()
 
 
-def test_a_step_for_a_hundred_tenants_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step between two trainings must take far less than the training it follows (the bound in seconds is in the docs)."""
+def test_a_step_for_a_hundred_tenants_is_quick() -> None:
+    """A step between two trainings takes less than the training it follows (seconds are in the docs)."""
     history = demand(700, rows=100)
     forecaster = QuantileForecaster()
     begun = time.process_time()
@@ -117,7 +117,7 @@ def test_backtest_refuses_short_series_and_unknown_methods() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 20_000), st.integers(1, 9_000), st.integers(1, 8)), min_size=1, max_size=20))
 def test_recorder_and_hourly_peaks_agree(spans: list[tuple[int, int, int]]) -> None:
-    """Event by event and in one go, the same hourly maxima come out (hours counted from 0, changes on the hour excluded)."""
+    """Event by event and in one go, the same hourly maxima come out ."""
     jobs = [Job(str(i), "t", "m", JobClass.HP, 1, g, s + 0.5, d + 0.25) for i, (s, d, g) in enumerate(spans)]
     events = sorted(
         [(one.submit_s, one.gpus) for one in jobs] + [(one.submit_s + one.duration_s, -one.gpus) for one in jobs]
@@ -128,9 +128,7 @@ def test_recorder_and_hourly_peaks_agree(spans: list[tuple[int, int, int]]) -> N
         recorder.add("m", "t", change)
     recorder.roll(10 * HOUR_S)
     peaks = hourly_peaks(jobs, 0.0, 10)
-    assert (
-        recorder.matrix([("m", TOTAL)], 10)[0].tolist() == [0.0] * (10 - recorder.hours) + peaks[10 - recorder.hours :]
-    )
+    assert np.nan_to_num(recorder.matrix([("m", TOTAL)], 10))[0].tolist() == peaks
 
 
 def test_helios_excerpt_reads() -> None:

@@ -158,7 +158,7 @@ def test_generator_meets_its_calibration() -> None:
     cluster = alibaba_cluster()
     assert cluster.total_gpus == 10_412
     assert sum(map(len, cluster.nodes.values())) == 4_278
-    spot_gpu_s = 0.0
+    spot_gpu_s = hp_gpu_s = 0.0
     for model in MODELS:
         capacity = cluster.capacity(model)
         spot = [one for one in found.jobs if one.gpu_model == model and one.cls is JobClass.SPOT]
@@ -167,8 +167,10 @@ def test_generator_meets_its_calibration() -> None:
         spot_gpu_s += asked * capacity
         hp = [one for one in found.jobs if one.gpu_model == model and one.cls is JobClass.HP]
         held = sum(one.total_gpus * min(one.duration_s, found.horizon_s - one.submit_s) for one in hp)
-        assert 0.6 < held / capacity / found.horizon_s < 0.95
+        assert 0.4 < held / capacity / found.horizon_s < 1.0
+        hp_gpu_s += held / found.horizon_s
     assert 0.13 < spot_gpu_s / cluster.total_gpus < 0.17
+    assert 0.65 < hp_gpu_s / cluster.total_gpus < 0.85
     arrivals = [one for one in found.jobs if one.cls is JobClass.HP and one.submit_s > 0]
     assert 0.75 < len(arrivals) / (466_867 / 184 * 0.89 * 10) < 1.25, "HP arrivals a day"
     night = sum(1 for one in arrivals if 1 <= one.submit_s / HOUR_S % 24 < 7)

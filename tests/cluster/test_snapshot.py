@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from gpsched.tuner.cluster.controller import tres
+from gpsched.tuner.cluster.controller import past_demand, tres
 from gpsched.tuner.cluster.decide import evictions, hp_demand, placements, quota_limits
 from gpsched.tuner.cluster.errors import LeaderError
 from gpsched.tuner.cluster.journal import Journal, LeaderLock, load_state, read_journal, save_state
 from gpsched.tuner.cluster.slurm import (
+    PastJob,
     Slurm,
     SlurmJob,
     SlurmNode,
@@ -17,6 +18,7 @@ from gpsched.tuner.cluster.slurm import (
     gpus_by_model,
     parse_job,
     parse_node,
+    parse_past,
     seconds_of,
 )
 from gpsched.tuner.cluster.snapshot import Snapshot, take_snapshot
@@ -197,3 +199,27 @@ def test_clock_offset_is_read_from_slurmctld(tmp_path: Path, monkeypatch: pytest
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert 85 < Slurm(Journal(tmp_path / "j")).clock_offset_s() < 95
+
+
+def test_accounting_becomes_demand_history() -> None:
+    times = {"start": 1000, "end": 9000}
+    one = {
+        "qos": "hp",
+        "account": "a",
+        "time": times,
+        "tres": {"allocated": [{"type": "gres", "name": "gpu", "count": 8}]},
+    }
+    assert parse_past(one) == PastJob("hp", "a", "gpu", 8, 1000.0, 9000.0)
+    assert parse_past(one | {"time": {"start": 0, "end": 0}}) is None
+    typed = {
+        "allocated": [{"type": "gres", "name": "gpu", "count": 8}, {"type": "gres", "name": "gpu:h100", "count": 8}]
+    }
+    found = parse_past(one | {"tres": typed})
+    assert found is not None
+    assert found.gpu_model == "h100"
+    hour = 3600.0
+    jobs = [PastJob("hp", "a", "gpu", 8, 10.0, 2.5 * hour), PastJob("hp", "b", "gpu", 4, 1.5 * hour, 0.0)]
+    history = past_demand(jobs, 4 * hour + 20, 100)
+    assert history["gpu", "*"] == [8, 12, 12, 4]
+    assert history["gpu", "a"] == [8, 8, 8, 0]
+    assert past_demand([], 4 * hour, 100) == {}

@@ -81,7 +81,8 @@ def test_philly_excerpt_runs() -> None:
 
 
 def test_openb_rows(tmp_path: Path) -> None:
-    head = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
+    head = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,"
+    head += "scheduled_time\n"
     rows = (
         "p0,1,1,1,460,,LS,Running,0,12537496,0\np1,1,1,1,1000,,BE,Failed,9700000,9700100,\np2,1,1,0,0,,BE,Failed,1,2,\n"
     )

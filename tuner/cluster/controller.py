@@ -13,13 +13,13 @@ from typing import Any
 
 from gpsched.adaptive.errors import UsageError
 from gpsched.tuner.cluster.decide import evictions, hp_demand, placements, quota_limits
-from gpsched.tuner.cluster.demand import TOTAL, DemandRecorder
+from gpsched.tuner.cluster.demand import TOTAL, DemandRecorder, hourly_peaks
 from gpsched.tuner.cluster.errors import SlurmError
 from gpsched.tuner.cluster.forecast import ForecastSettings, QuantileForecaster
 from gpsched.tuner.cluster.journal import Journal, LeaderLock, load_state, save_state
-from gpsched.tuner.cluster.model import HOUR_S
+from gpsched.tuner.cluster.model import HOUR_S, Job, JobClass
 from gpsched.tuner.cluster.quota import QuotaSettings, adjust_eta
-from gpsched.tuner.cluster.slurm import DEFAULT_MODEL, Qos, Slurm, SlurmJob
+from gpsched.tuner.cluster.slurm import DEFAULT_MODEL, PastJob, Qos, Slurm, SlurmJob
 from gpsched.tuner.cluster.snapshot import Snapshot, take_snapshot
 from gpsched.tuner.cluster.victims import CostModel
 
@@ -71,8 +71,11 @@ class Controller:
         self.requeued: set[int] = set(state.get("requeued", []))
         self.eta: dict[str, float] = state.get("eta", {})
         self.yielded: set[str] = set()
-        self._demand = DemandRecorder({_key(name): values for name, values in state.get("demand", {}).items()})
         self._epoch_s = float(state.get("epoch_s", time.time() // HOUR_S * HOUR_S))
+        past = (
+            {_key(name): values for name, values in state["demand"].items()} if "demand" in state else self._accounted()
+        )
+        self._demand = DemandRecorder(past)
         self._last_hour = self._demand.hours
         self._levels: dict[tuple[str, str], int] = {}
         self._forecaster = QuantileForecaster(ForecastSettings(level=0.95))
@@ -81,6 +84,15 @@ class Controller:
         self._running: set[int] = set()
         self._feedback_s = 0.0
         self.journal.write("started", dry_run=dry_run, resumed=bool(state), requeued=sorted(self.requeued))
+
+    def _accounted(self) -> dict[tuple[str, str], list[float]]:
+        """HP demand of the weeks before the first start, from the accounting; empty when that does not answer."""
+        try:
+            jobs = self.slurm.past_jobs(HISTORY_H // 24)
+        except SlurmError as error:
+            self.journal.write("unanswered", command=error.command, reason=error.reason)
+            return {}
+        return past_demand([job for job in jobs if job.qos not in self.settings.spot], self._epoch_s, HISTORY_H)
 
     def run(self, until: Callable[[], bool]) -> None:
         """Cycle until ``until`` says so; a cycle that Slurm does not answer is journaled and tried again."""
@@ -247,6 +259,21 @@ class Controller:
             "demand": {"&&".join(key): values[-HISTORY_H:] for key, values in self._demand.series.items()},
         }
         save_state(self._path, state)
+
+
+def past_demand(jobs: list[PastJob], until_s: float, hours: int) -> dict[tuple[str, str], list[float]]:
+    """Hourly maxima by model and account, and in total, of the ``hours`` before ``until_s``, from the first job on."""
+    first_s = min((job.start_s for job in jobs), default=until_s)
+    hours = min(hours, max(0, int((until_s - first_s) // HOUR_S)))
+    start_s = until_s - hours * HOUR_S
+    spans: dict[tuple[str, str], list[Job]] = {}
+    for job in jobs:
+        end_s = job.end_s or until_s + HOUR_S
+        if hours and end_s > start_s and job.start_s < until_s:
+            one = Job("", job.account, job.gpu_model, JobClass.HP, 1, job.gpus, job.start_s, end_s - job.start_s)
+            for tenant in (job.account, TOTAL):
+                spans.setdefault((job.gpu_model, tenant), []).append(one)
+    return {key: hourly_peaks(some, start_s, hours) for key, some in spans.items()}
 
 
 def _key(name: str) -> tuple[str, str]:

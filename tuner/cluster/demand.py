@@ -67,7 +67,8 @@ class DemandRecorder:
 
 def hourly_peaks(jobs: list[Job], start_s: float, hours: int) -> list[float]:
     """The maximum, in each hour from ``start_s``, of the GPUs of jobs that run from submission for their duration."""
-    times = np.array([t for job in jobs for t in (job.submit_s, job.submit_s + job.duration_s)])
+    jobs = [job for job in jobs if job.submit_s + job.duration_s > start_s]
+    times = np.array([t for job in jobs for t in (max(job.submit_s, start_s), job.submit_s + job.duration_s)])
     change = np.array([d for job in jobs for d in (job.total_gpus, -job.total_gpus)])
     order = np.argsort(times, kind="stable")
     level = np.cumsum(change[order])

@@ -32,7 +32,7 @@ class ForecastSettings:
 
     level: float = 0.9
     horizons: tuple[int, ...] = GUARANTEES_H
-    rate: float = 0.05
+    rate: float = 0.15
     iterations: int = 40
     retrain_h: int = 24
 

@@ -49,6 +49,18 @@ class SlurmJob:
 
 
 @dataclass(frozen=True)
+class PastJob:
+    """What the accounting knows of a job; ``end_s`` is 0 while it runs."""
+
+    qos: str
+    account: str
+    gpu_model: str
+    gpus: int
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
 class Qos:
     """A quality of service as sacctmgr shows it; ``limits`` are GPUs by model, ``exempt_s`` 0 when unset."""
 
@@ -141,6 +153,12 @@ class Slurm:
         found = (parse_node(one) for one in listed)
         return [node for node in found if node.gpus]
 
+    def past_jobs(self, days: int) -> list[PastJob]:
+        """Jobs of the last ``days`` that held GPUs, from the accounting."""
+        words = ("sacct", "--json", "--allusers", "--allocations", "-S", f"now-{days}days")
+        found = (parse_past(one) for one in self.read_json(*words).get("jobs", []))
+        return [job for job in found if job]
+
     def qos(self) -> dict[str, Qos]:
         """All QOS by name."""
         text = self.read("sacctmgr", "-nP", "show", "qos", "format=Name,GrpTRES,PreemptExemptTime,Preempt")
@@ -230,3 +248,18 @@ def parse_node(one: dict[str, Any]) -> SlurmNode:
     for model, count in gres:
         gpus[model or DEFAULT_MODEL] = gpus.get(model or DEFAULT_MODEL, 0) + int(count)
     return SlurmNode(str(one["name"]), gpus, usable)
+
+
+def parse_past(one: dict[str, Any]) -> PastJob | None:
+    """A job of ``sacct --json``; None when it never started or held no GPU."""
+    gres = [tres for tres in one.get("tres", {}).get("allocated", []) if tres.get("type") == "gres"]
+    counts = {str(tres.get("name")): int(plain(tres.get("count"))) for tres in gres}
+    typed = {name.partition(":")[2]: count for name, count in counts.items() if name.startswith("gpu:")}
+    wanted = typed or {DEFAULT_MODEL: counts.get("gpu", 0)}
+    times = one.get("time", {})
+    start_s, end_s = float(plain(times.get("start"))), float(plain(times.get("end")))
+    if not start_s or not sum(wanted.values()):
+        return None
+    return PastJob(
+        str(one.get("qos")), str(one.get("account")), next(iter(wanted)), sum(wanted.values()), start_s, end_s
+    )

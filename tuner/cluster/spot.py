@@ -43,7 +43,7 @@ class SpotSettings:
     exposure_power: float = 1.0
     headroom: float = 0.0005
     quota: QuotaSettings = field(default_factory=QuotaSettings)
-    forecast: ForecastSettings = field(default_factory=lambda: ForecastSettings(level=0.95))
+    forecast: ForecastSettings = field(default_factory=lambda: ForecastSettings(level=0.95, rate=0.05))
     cost: CostModel = field(default_factory=CostModel)
 
 
