@@ -250,6 +250,14 @@ static void step(struct service *service)
 	seq_give(turn);
 }
 
+/* gpsched's clock is the real one. */
+static void announce(double us)
+{
+	struct timespec lead = clock_real(us);
+
+	gpsched_reserve_in((uint64_t)lead.tv_sec * 1000000 + (uint64_t)lead.tv_nsec / 1000);
+}
+
 static void handle(void *context, double received_us, struct reply *reply)
 {
 	struct service *service = context;
@@ -257,7 +265,7 @@ static void handle(void *context, double received_us, struct reply *reply)
 	float milliseconds = 0;
 
 	if (hints_wanted())
-		gpsched_reserve_in((uint64_t)options->prep_us);
+		announce(options->prep_us);
 	if (options->prep_us > 0)
 		clock_work_until(received_us + options->prep_us);
 	if (options->gpu_time)
