@@ -34,6 +34,7 @@ SUBCOMMANDS = (
     "replay",
     "dump",
     "completion",
+    "cluster",
     "demo",
     "bench",
 )
