@@ -344,8 +344,10 @@ static void conclude(struct gs_group *group, enum gs_field field)
 	}
 	if (setting->applied == wanted(setting) && !setting->stale)
 		return;
-	pr_warn_ratelimited("group %llu: setting %d is %u and should be %u (NV_STATUS %#x); trying again\n", group->id,
-			    field, setting->applied, wanted(setting), setting->status);
+	if (list_empty(&setting->holds)) /* not a change that was refused, but one that is to be given back */
+		pr_warn_ratelimited(
+		    "process %u, group %llu: setting %d is %u and should be %u (NV_STATUS %#x); trying again\n",
+		    group->pid, group->id, field, setting->applied, wanted(setting), setting->status);
 	gs_want_attention(group);
 	gs_check_by(jiffies + msecs_to_jiffies(RETRY_MS));
 }
