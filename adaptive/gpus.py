@@ -1,6 +1,7 @@
 """Power, memory and load of the GPUs, from NVML where there is one."""
 
 import logging
+import threading
 import time
 from typing import Any
 
@@ -11,33 +12,44 @@ from gpsched.adaptive.model import GpuView, ProcessView
 
 log = logging.getLogger(__name__)
 _EVERY_S = 1.0
+_PATIENCE_S = 2.0
 
 
 class Gpus:
-    """Asks NVML at most once a second. GPUs are numbered by PCI address, as views.GpuNumbers does."""
+    """Asks NVML at most once a second, and only when somebody looks.
+
+    On a thread: NVML takes milliseconds for each GPU, during which the daemon's loop must not stand still. GPUs are
+    numbered by PCI address, as views.GpuNumbers does.
+    """
 
     def __init__(self) -> None:
         self._nvml = _load()
         self._views: list[GpuView] = []
-        self._next = 0.0
+        self._asking: threading.Thread | None = None
+        self._next = time.monotonic() + _EVERY_S
+        if self._nvml is not None:
+            self._ask(self._nvml)
 
     def views(self) -> list[GpuView]:
-        """Return every GPU; empty without NVML."""
+        """Return every GPU as of the last look, a second or more ago; empty without NVML."""
         now = time.monotonic()
-        if self._nvml is not None and now >= self._next:
+        if self._nvml is not None and now >= self._next and (self._asking is None or not self._asking.is_alive()):
             self._next = now + _EVERY_S
-            self._views = self._ask(self._nvml)
+            self._asking = threading.Thread(target=self._ask, args=(self._nvml,), name="nvml", daemon=True)
+            self._asking.start()
         return self._views
 
-    def _ask(self, nvml: Any) -> list[GpuView]:
+    def _ask(self, nvml: Any) -> None:
         try:
-            return [_view(nvml, number) for number in range(nvml.nvmlDeviceGetCount())]
+            self._views = [_view(nvml, number) for number in range(nvml.nvmlDeviceGetCount())]
         except nvml.NVMLError as error:
             log.warning("NVML: %s", error)
-            return []
+            self._views = []
 
     def close(self) -> None:
         """Let NVML go."""
+        if self._asking is not None:
+            self._asking.join(_PATIENCE_S)
         if self._nvml is not None:
             self._nvml.nvmlShutdown()
             self._nvml = None

@@ -1,6 +1,7 @@
 """GPUs by NVML, jobs and pods by cgroup, slices by the driver: what the daemon reads on its node."""
 
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -47,6 +48,17 @@ def test_gpus_show_what_nvml_supports(monkeypatch: pytest.MonkeyPatch) -> None:
     assert views[0].memory_total_bytes == 4 << 30
     assert found.views() is views  # asked once a second at most
     found.close()
+
+
+def test_gpus_are_asked_again_off_the_daemons_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml, threads = _nvml(Name="H200"), []
+    nvml.nvmlDeviceGetCount = lambda: threads.append(threading.current_thread().name) or 1
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setattr(gpus, "_EVERY_S", 0.0)
+    found = gpus.Gpus()
+    found.views()
+    found.close()
+    assert threads == [threading.current_thread().name, "nvml"]
 
 
 def test_without_nvml_no_gpus_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
