@@ -16,9 +16,11 @@ from unittest import mock
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gpsched.adaptive.api import ApiServer
-from gpsched.adaptive.config import Config
+from gpsched.adaptive.config import Config, Metrics, Reservations, Rule, load
 from gpsched.adaptive.model import ProcessView, SettingCheck, Snapshot
 from gpsched.adaptive.record import Writer
 from gpsched.cli.config import to_toml
@@ -342,3 +344,21 @@ def test_list_imports_only_what_it_prints_with(serve: Callable[..., None], path:
 
 def test_the_snapshot_of_the_scene_is_what_the_daemon_would_send() -> None:
     assert msgspec.json.decode(msgspec.json.encode(scene.snapshot(1)), type=Snapshot) == scene.snapshot(1)
+
+
+_TEXT = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+@given(exe=_TEXT, env=st.dictionaries(_TEXT, _TEXT, max_size=3), waste=st.floats(0, 1), listen=st.booleans())
+def test_what_show_prints_reads_back_as_the_same(
+    tmp_path: Path, exe: str, env: dict[str, str], waste: float, listen: bool
+) -> None:
+    settings_ = Config(
+        rule=[Rule(class_="be", exe=exe, env=env)],
+        reservations=Reservations(waste_budget=waste),
+        metrics=Metrics(listen="127.0.0.1:9435" if listen else ""),
+    )
+    file = tmp_path / "c.toml"
+    file.write_text(to_toml(settings_), newline="")
+    assert load(file) == settings_
