@@ -29,7 +29,8 @@ def test_demo_shows_latency_regained_without_loss_for_the_job(tmp_path: Path) ->
     result = json.loads(file.read_text())
     assert result["host"]["simulated"] is True
     assert result["managed"]["lost_events"] == result["managed"]["failed_controls"] == 0
-    assert result["managed"]["levels"]["lc"].startswith("timeslice")
+    level = result["managed"]["levels"]["lc"].partition(":")[0]
+    assert level in ("timeslice", "reserve", "hold")  # 200 µs of lead are just about what hold needs
     assert result["be_verification"]["bad_counters"] == 0
     assert result["ratios"]["default_mean_over_alone"] > 2.5
     assert result["ratios"]["p50"] < 0.5

@@ -52,7 +52,7 @@ def client(monkeypatch: pytest.MonkeyPatch, fake_cuda: dict[str, str]) -> Noting
 def test_arms_take_turns_and_both_processes_are_attached_and_detached(client: NotingClient) -> None:
     said: list[str] = []
     result = demo.run_demo("simulated", demo.Comparison(seconds=1), progress=lambda what, _share: said.append(what))
-    measured = [what.removeprefix("measuring: ") for what in said if what.startswith("measuring")]
+    measured = [what.removeprefix("measuring: ") for what in said if what.startswith("measuring: ")]
     assert measured == ["alone", "default", "gpsched"] * 3
     lc, be = client.calls[0][2], client.calls[1][2]
     assert client.calls == [("attach", "lc", lc), ("attach", "be", be), ("detach", be), ("detach", lc)] * 3
