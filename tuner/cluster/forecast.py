@@ -32,7 +32,7 @@ class ForecastSettings:
 
     level: float = 0.9
     horizons: tuple[int, ...] = GUARANTEES_H
-    rate: float = 0.15
+    rate: float = 0.1
     iterations: int = 40
     retrain_h: int = 24
 
@@ -110,6 +110,7 @@ class QuantileForecaster:
         self._models: dict[int, Any] = {}
         self._fitted_at = -(10**9)
         self._offsets: dict[int, dict[Any, float]] = {h: {} for h in self.settings.horizons}
+        self._spread: dict[Any, float] = {}  # (horizon, key) -> typical error
         self._pending: list[_Pending] = []
 
     def step(self, keys: Sequence[Any], history: Matrix, clock: int) -> Matrix:
@@ -187,11 +188,12 @@ class QuantileForecaster:
                 if np.isnan(actual) or np.isnan(now):
                     continue
                 error = (actual - now) / scale - raw
-                missed = error > offsets.get(key, 0.0)
-                step = self.settings.rate * max(abs(error), 0.002)
-                offsets[key] = offsets.get(key, 0.0) + step * (
-                    self.settings.level if missed else self.settings.level - 1.0
-                )
+                # A step of fixed size, whatever the error's: one in proportion to it would settle at an expectile.
+                spread = 0.95 * self._spread.get((one.hours, key), abs(error)) + 0.05 * abs(error)
+                self._spread[one.hours, key] = spread
+                offset = offsets.get(key, 0.0)
+                share = self.settings.level if error > offset else self.settings.level - 1.0
+                offsets[key] = offset + self.settings.rate * max(spread, 0.002) * share
 
 
 @dataclass
