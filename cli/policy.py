@@ -1,7 +1,6 @@
 """``gpsched policy``: the settings that the daemon uses now, and changing them until its next reload."""
 
 import argparse
-import tomllib
 from typing import Any
 
 from gpsched.adaptive.errors import UsageError
@@ -39,6 +38,8 @@ def run(args: argparse.Namespace) -> int:
 
 def parsed(text: str) -> tuple[str, str, Any]:
     """Section, key and value; a value that is no TOML is a string. Raises ``UsageError``."""
+    import tomllib
+
     name, equals, value = text.partition("=")
     section, dot, key = name.strip().partition(".")
     if not (equals and dot and section and key):

@@ -332,7 +332,18 @@ def _imported(*args: str) -> set[str]:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    heavy = {"rich", "textual", "msgspec", "prometheus_client", "numpy", "sklearn", "matplotlib", "bcc", "asyncio"}
+    heavy = {
+        "rich",
+        "textual",
+        "msgspec",
+        "prometheus_client",
+        "numpy",
+        "sklearn",
+        "matplotlib",
+        "bcc",
+        "asyncio",
+        "tomllib",
+    }
     assert not heavy & _imported("--help")
 
 
