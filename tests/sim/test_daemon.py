@@ -127,6 +127,15 @@ def runs_on(*jobs: Job) -> None:
     until(lambda: all(job.progress().kernels > count + 20 for job, count in zip(jobs, before, strict=True)))
 
 
+def standing_still(gpu: SimulatedGpu, *jobs: Job) -> list[Job]:
+    """Those whose channels are disabled. The GPU tells, since such a job cannot answer."""
+    done = lambda: {each["pid"]: each["kernels"] for each in gpu.stats()["processes"]}  # noqa: E731
+    before = done()
+    time.sleep(1.0)
+    after = done()
+    return [job for job in jobs if after[job.pid] == before[job.pid]]
+
+
 @pytest.fixture
 def node(tmp_path: Path, two_gpus: SimulatedGpu) -> Iterator[Node]:
     node = Node(tmp_path, two_gpus)
@@ -171,6 +180,25 @@ def test_the_next_start_restores_after_both_were_killed(node: Node, pair: tuple[
     node.kill_both()
     node.start()  # over the socket that the killed one left
     assert [slice_of(workload) for workload in pair] == [OWN_US, OWN_US]
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["restore", "start"])
+def test_jobs_in_turns_run_on_after_both_were_killed(
+    node: Node, pair: tuple[Service, Job], two_gpus: SimulatedGpu, restart: bool
+) -> None:
+    """One of the two is disabled at any moment, so a kill leaves one that only the undo log knows of."""
+    service, job = pair
+    second = node.job()
+    node.attach(second, "be")
+    runs_on(job, second)
+    node.kill_both()
+    assert len(standing_still(two_gpus, job, second)) == 1
+    if restart:
+        node.start()
+    else:
+        assert node.restore() == "5 settings restored\n"  # three slices, and the channels of two jobs
+    runs_on(job, second)
+    assert [slice_of(workload) for workload in (service, job, second)] == [OWN_US] * 3
 
 
 def test_restore_with_a_running_daemon(node: Node, pair: tuple[Service, Job]) -> None:
