@@ -1,22 +1,21 @@
 """The application of ``gpsched top``: keys, the loop that asks for snapshots, and what is shown when."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
-from gpsched.adaptive.errors import GpschedError, UsageError
-from gpsched.adaptive.model import Class, ProcessView, Snapshot
-from gpsched.cli.policy import parsed
+from gpsched.adaptive.errors import GpschedError
+from gpsched.adaptive.model import Snapshot
 from gpsched.cli.top import detail, panels
+from gpsched.cli.top.acting import ActingApp
 from gpsched.cli.top.columns import COLUMNS, Column
 from gpsched.cli.top.history import History
 from gpsched.cli.top.keys import KEYS, help_lines
 from gpsched.cli.top.rows import View, rows
-from gpsched.cli.top.screens import Ask, Question, TextScreen
+from gpsched.cli.top.screens import TextScreen
 from gpsched.cli.top.source import Source
 from gpsched.cli.top.table import ProcessTable, titles
 
@@ -25,7 +24,7 @@ _INTERVALS_S = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 _PANEL_ROWS = 4  # GPUs and timeline give way to the table on a low terminal
 
 
-class TopApp(App[None]):
+class TopApp(ActingApp):
     """Shows one source. Nothing is changed without a confirmation, and nothing at all when ``readonly``."""
 
     TITLE = "gpsched top"
@@ -49,14 +48,12 @@ class TopApp(App[None]):
     def __init__(
         self, source: Source, *, interval_s: float = 1.0, readonly: bool = False, text: str = "", tree: bool = False
     ) -> None:
-        super().__init__()
-        self.source, self.readonly, self.paused = source, readonly, False
+        super().__init__(source, readonly=readonly)
+        self.paused = False
         self.look = View(text=text, tree=tree)
-        self.snapshot: Snapshot | None = None
         self._interval_s = interval_s
         self._history = History()
         self._lost: str | None = None
-        self._said = ""
 
     # ---- layout and the loop
 
@@ -72,15 +69,16 @@ class TopApp(App[None]):
 
     def on_mount(self) -> None:
         """Begin to ask."""
-        self._timer = self.set_interval(self._interval_s, self._ask)
+        self._timer = self.set_interval(self._interval_s, self.ask_again)
         self.query_one(ProcessTable).focus()
-        self._ask()
+        self.ask_again()
 
     def on_resize(self) -> None:
         """Other columns may fit now."""
-        self.call_after_refresh(self._draw)
+        self.call_after_refresh(self.draw)
 
-    def _ask(self) -> None:
+    def ask_again(self) -> None:
+        """Ask, unless paused."""
         if not self.paused:
             self.run_worker(self._read, thread=True, exclusive=True, group="read", exit_on_error=False)
 
@@ -95,25 +93,26 @@ class TopApp(App[None]):
 
     def _take(self, snapshot: Snapshot) -> None:
         if self._lost:
-            self._say("the daemon is back")
+            self.say("the daemon is back")
         self._lost, self.snapshot = None, snapshot
         self._history.add(snapshot)
-        self._draw()
+        self.draw()
 
     def _lose(self, reason: str) -> None:
         """The last snapshot stays on the screen."""
         self._lost = reason
-        self._draw()
+        self.draw()
 
     # ---- drawing
 
-    def _draw(self) -> None:
+    def draw(self) -> None:
+        """Bring every widget up to date."""
         if not self.is_running or not self.screen_stack:
             return
         base = self.screen_stack[0]
         heading = base.query_one("#heading", Static)
         heading.set_class(self._lost is not None, "lost")
-        self._update(heading, self._heading())
+        self.put(heading, self._heading())
         if self.snapshot is not None:
             self._draw_snapshot(self.snapshot)
         if isinstance(self.screen, TextScreen):
@@ -124,14 +123,14 @@ class TopApp(App[None]):
         low = self.size.height < 5 * _PANEL_ROWS
         gpus = panels.gpu_lines(snapshot)[: 1 if low else _PANEL_ROWS]
         time = [] if low else panels.timeline(snapshot, self._history, self.size.width)[:_PANEL_ROWS]
-        self._update(base.query_one("#gpus", Static), "\n".join(gpus))
-        self._update(base.query_one("#timeline", Static), "\n".join(time))
+        self.put(base.query_one("#gpus", Static), "\n".join(gpus))
+        self.put(base.query_one("#timeline", Static), "\n".join(time))
         table = base.query_one(ProcessTable)
         shown = rows(snapshot, self._history, self.look)
         table.show(shown, self.size.width)
-        self._update(base.query_one("#titles", Static), titles(table.columns, self.look.sort, self.look.descending))
+        self.put(base.query_one("#titles", Static), titles(table.columns, self.look.sort, self.look.descending))
         empty = "no managed process; start one with: gpsched run --class lc|be -- COMMAND" if not shown else "h: help"
-        self._update(base.query_one("#status", Static), self._said or (empty if not self.look.text else self._filter()))
+        self.put(base.query_one("#status", Static), self.said or (empty if not self.look.text else self._filter()))
 
     def _filter(self) -> str:
         return f"filter: {self.look.text} (Esc clears)"
@@ -145,29 +144,6 @@ class TopApp(App[None]):
         notes += ["read-only"] if self.readonly else []
         return panels.heading(self.snapshot, self.source.label, notes)
 
-    @staticmethod
-    def _update(widget: Static, text: str) -> None:
-        """Only what differs is drawn again."""
-        if getattr(widget, "shown", None) != text:
-            height = len(text.splitlines())
-            other = len(getattr(widget, "shown", "").splitlines()) != height
-            widget.shown = text  # type: ignore[attr-defined]
-            widget.update(text, layout=other)
-            if other:
-                widget.styles.height = height
-                widget.display = height > 0
-
-    def _say(self, text: str) -> None:
-        """A message for the next seconds."""
-        self._said = text
-        self._update(self.screen_stack[0].query_one("#status", Static), text)
-        self.set_timer(5.0, lambda: self._unsay(text))
-
-    def _unsay(self, text: str) -> None:
-        if self._said == text:
-            self._said = ""
-            self._draw()
-
     # ---- keys that look
 
     def action_help(self) -> None:
@@ -179,7 +155,7 @@ class TopApp(App[None]):
         choices: list[Column | None] = [None, *COLUMNS]
         sort = choices[(choices.index(self.look.sort) + by) % len(choices)]
         self._look(replace(self.look, sort=sort))
-        self._say(f"sorted by {sort.title if sort else 'GPU and class'}")
+        self.say(f"sorted by {sort.title if sort else 'GPU and class'}")
 
     def action_invert(self) -> None:
         """Turn the order round."""
@@ -217,7 +193,7 @@ class TopApp(App[None]):
     def action_pause(self) -> None:
         """Stop asking, or go on."""
         self.paused = not self.paused
-        self._draw()
+        self.draw()
 
     def action_step(self, by: int) -> None:
         """One look on or back; it pauses."""
@@ -230,8 +206,8 @@ class TopApp(App[None]):
         nearest = min(range(len(_INTERVALS_S)), key=lambda i: abs(_INTERVALS_S[i] - self._interval_s))
         self._interval_s = _INTERVALS_S[min(max(nearest - by, 0), len(_INTERVALS_S) - 1)]
         self._timer.stop()
-        self._timer = self.set_interval(self._interval_s, self._ask)
-        self._say(f"every {self._interval_s:g} s")
+        self._timer = self.set_interval(self._interval_s, self.ask_again)
+        self.say(f"every {self._interval_s:g} s")
 
     def action_redraw(self) -> None:
         """Draw everything anew."""
@@ -239,7 +215,7 @@ class TopApp(App[None]):
 
     def _look(self, view: View) -> None:
         self.look = view
-        self._draw()
+        self.draw()
 
     def on_process_table_chosen(self, _message: ProcessTable.Chosen) -> None:
         """Enter: all about the process."""
@@ -248,85 +224,7 @@ class TopApp(App[None]):
             self.push_screen(TextScreen(lambda: self._detail(pid)))
 
     def _detail(self, pid: int) -> list[str]:
-        view = self._process(pid)
+        view = self.process(pid)
         return (
             detail.lines(view, self._history, self.size.width) if view else [f"process {pid} is not managed any more"]
         )
-
-    def _process(self, pid: int) -> ProcessView | None:
-        views = self.snapshot.processes if self.snapshot else []
-        return next((view for view in views if view.pid == pid), None)
-
-    # ---- keys that change
-
-    def action_change_class(self) -> None:
-        """From latency-critical to best-effort or back."""
-        if view := self._chosen():
-            new: Class = "be" if view.class_ == "lc" else "lc"
-            self._confirm(f"make {view.name} ({view.pid}) {new}?", lambda: self.source.attach(view.pid, new))
-
-    def action_detach(self) -> None:
-        """Give it its own settings back and leave it alone."""
-        if view := self._chosen():
-            self._confirm(f"detach {view.name} ({view.pid})?", lambda: self.source.detach(view.pid))
-
-    def action_attach(self) -> None:
-        """Ask for pid and class."""
-        if self._may_change():
-            self.push_screen(Ask("pid and class, like: 4242 be"), self._attach_answered)
-
-    def _attach_answered(self, answer: str | None) -> None:
-        words = (answer or "").split()
-        if not words:
-            return
-        classes: dict[str, Class] = {"lc": "lc", "be": "be"}
-        if len(words) != 2 or not words[0].isdecimal() or words[1] not in classes:
-            self._say(f"{answer!r} is not a pid and a class (lc or be)")
-            return
-        pid, class_ = int(words[0]), classes[words[1]]
-        self._confirm(f"attach {pid} as {class_}?", lambda: self.source.attach(pid, class_))
-
-    def action_policy(self) -> None:
-        """Ask for a setting."""
-        if self._may_change():
-            self.push_screen(Ask("a setting, like: reservations.be_floor=0.2"), self._policy_answered)
-
-    def _policy_answered(self, answer: str | None) -> None:
-        if not answer:
-            return
-        try:
-            section, key, value = parsed(answer)
-        except UsageError as error:
-            self._say(str(error))
-            return
-        self._confirm(f"set {section}.{key} to {value!r}?", lambda: self.source.set({section: {key: value}}))
-
-    def _chosen(self) -> ProcessView | None:
-        pid = self.query_one(ProcessTable).pid
-        if not self._may_change():
-            return None
-        view = self._process(pid) if pid is not None else None
-        if view is None:
-            self._say("choose a process first")
-        return view
-
-    def _may_change(self) -> bool:
-        if self.readonly:
-            self._say("refused: read-only")
-        return not self.readonly
-
-    def _confirm(self, question: str, change: Callable[[], None]) -> None:
-        def answered(yes: bool | None) -> None:
-            if yes:
-                self.run_worker(lambda: self._change(change), thread=True, group="change", exit_on_error=False)
-
-        self.push_screen(Question(question), answered)
-
-    def _change(self, change: Callable[[], None]) -> None:
-        try:
-            change()
-        except GpschedError as error:
-            self.call_from_thread(self._say, str(error))
-        else:
-            self.call_from_thread(self._say, "done")
-            self.call_from_thread(self._ask)

@@ -71,7 +71,7 @@ class Screen:
 
     async def look(self) -> None:
         """Another snapshot, now."""
-        self.app._ask()
+        self.app.ask_again()
         await self.settle()
 
     async def settle(self) -> None:
@@ -328,6 +328,19 @@ def test_readonly_refuses_every_change() -> None:
 
     drive(script, TopApp(source, interval_s=3600, readonly=True))
     assert source.changes == []
+
+
+def test_what_was_said_goes_again() -> None:
+    async def script(screen: Screen) -> None:
+        assert screen.text("status") == "h: help"
+        screen.app.say("done")
+        assert screen.text("status") == "done"
+        screen.app._unsay("something older")
+        assert screen.text("status") == "done"
+        screen.app._unsay("done")
+        assert screen.text("status") == "h: help"
+
+    drive(script)
 
 
 def test_a_refused_change_is_said() -> None:
