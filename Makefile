@@ -3,16 +3,18 @@
 # make lint   style, types, layers
 .PHONY: demo test lint setup native clean
 
+# Loading BPF programs and controlling the driver need root.
+AS_ROOT = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 PYTHON = .venv/bin/python
 NATIVE = adaptive/simgpu/native adaptive/actuator/native adaptive/agent/native adaptive/hints/native bench/programs
 
 demo:
 	@scripts/setup.sh demo
-	@$(PYTHON) -m gpsched.cli.main demo
+	@$(AS_ROOT) $(PYTHON) -m gpsched.cli.main demo
 
 test:
 	@scripts/setup.sh test
-	@$(PYTHON) -m pytest
+	@$(AS_ROOT) $(PYTHON) -m pytest
 
 setup:
 	@scripts/setup.sh test

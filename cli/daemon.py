@@ -11,7 +11,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("daemon", help="run the node's daemon in the foreground")
     parser.add_argument("--config", metavar="FILE", help=f"configuration (default: {paths.CONFIG}, if it exists)")
     parser.add_argument("--exit-when-idle", action="store_true", help="end once the last managed process has ended")
-    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    parser.add_argument("--log-level", choices=("debug", "info", "warning"), default="info")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
     parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
     add_socket(parser)

@@ -78,7 +78,7 @@ def _attach(pid: int, args: argparse.Namespace) -> None:
 def _start_daemon(socket: str, state_dir: str) -> None:
     """Start a daemon that ends with the last managed process, and wait until it answers."""
     ready, ready_child = os.pipe()
-    command = [sys.executable, "-P", "-m", "gpsched.cli.main", "daemon", "--exit-when-idle", "--log-level", "error"]
+    command = [sys.executable, "-P", "-m", "gpsched.cli.main", "daemon", "--exit-when-idle", "--log-level", "warning"]
     command += ["--socket", socket, "--state-dir", state_dir, "--ready-fd", str(ready_child)]
     daemon = subprocess.Popen(command, pass_fds=[ready_child], stdin=subprocess.DEVNULL, start_new_session=True)
     os.close(ready_child)
