@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from gpsched.adaptive.model import Level
 
 
-_WORTH_US = 10.0  # hiding less than this per burst is not worth a mechanism that can fail
+_WORTH_US = 20.0  # hiding less than this per burst is not worth a mechanism that can fail
+_KEEP_US = 5.0  # but one that is in force stays until it hides less than this
 _BETTER = 1.15  # what another level must gain over the present one, so that noise does not switch levels
 _RANK: tuple[Level, ...] = ("timeslice", "reserve", "hold")
 
@@ -22,10 +23,14 @@ class Prospect:
 def choose_level(prospects: Mapping[Level, Prospect], present: Level, waste_budget: float) -> tuple[Level, str]:
     """Return the level and the reason. ``prospects`` holds the levels that this process can have."""
     fit = {level: prospect for level, prospect in prospects.items() if prospect.waste_share <= waste_budget}
-    best = max(fit, key=lambda level: (fit[level].hidden_us, -_RANK.index(level)), default=None)
-    if best is None or fit[best].hidden_us < _WORTH_US:
+    worth = [level for level, prospect in fit.items() if prospect.hidden_us >= _threshold(level, present)]
+    if not worth:
         return "timeslice", "no trigger announces its bursts early enough to hide the switch"
-    kept = fit.get(present)
-    if kept is not None and kept.hidden_us >= _WORTH_US and fit[best].hidden_us < kept.hidden_us * _BETTER:
+    best = max(worth, key=lambda level: (fit[level].hidden_us, -_RANK.index(level)))
+    if present in worth and fit[best].hidden_us < fit[present].hidden_us * _BETTER:
         best = present
     return best, f"hides {fit[best].hidden_us:.0f} µs of each burst's switch"
+
+
+def _threshold(level: Level, present: Level) -> float:
+    return _KEEP_US if level == present else _WORTH_US

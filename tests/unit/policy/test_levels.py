@@ -34,6 +34,12 @@ def test_no_level_available_is_timeslice() -> None:
     assert choose_level({}, "hold", BUDGET)[0] == "timeslice"
 
 
+@given(st.floats(6, 19))
+def test_a_level_is_entered_for_more_than_it_is_left_for(hidden: float) -> None:
+    assert choose_level(_prospects(hidden), "timeslice", BUDGET)[0] == "timeslice"  # type: ignore[arg-type]
+    assert choose_level(_prospects(hidden), "reserve", BUDGET)[0] == "reserve"  # type: ignore[arg-type]
+
+
 @given(st.floats(100, 110), st.floats(100, 110))
 def test_noise_does_not_switch_levels(reserve: float, hold: float) -> None:
     prospects = _prospects(reserve, hold)
