@@ -49,8 +49,9 @@ SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=2,sched_interval=2,batch_sched_delay=1,preempt_youngest_first
 KillWait=2
 MinJobAge=300
-NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[17001-{last_port}] CPUs=32 RealMemory=4000
-Gres=gpu:8 State=UNKNOWN PartitionName=gpu Nodes=n[1-{nodes}] Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
+NodeName=DEFAULT CPUs=32 RealMemory=4000 Gres=gpu:8 State=UNKNOWN
+NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[17001-{last_port}]
+PartitionName=gpu Nodes=n[1-{nodes}] Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
 """
 ACCOUNTING = """AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
