@@ -45,7 +45,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _scenarios(names: str, arms: tuple[str, ...], seconds: float, limit_s: float, *, torch: bool = True) -> Step:
-    warm_up = min(1.0, seconds / 3)
+    warm_up = 3.0 if torch else 2.0  # the learner needs some 100 requests
     options = runner.Options(device="real", arms=arms, seconds=seconds, rounds=2, warm_up=warm_up, torch=torch)
     return Step(limit_s=limit_s, scenarios=tuple(names.split()), options=options)
 

@@ -18,18 +18,27 @@ from gpsched.bench.peers import Peer, serving
 from gpsched.bench.scenario import Scenario
 
 
+_PLAIN_WARM_UP_S = 0.5
 _SETTLE_REAL_S = 0.3  # from entering an arm to its load
 Told = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
 class Pace:
-    """``seconds`` of GPU time an arm, in ``rounds`` blocks, each after ``warm_up`` seconds of load."""
+    """``seconds`` of GPU time an arm, in ``rounds`` blocks.
+
+    Each begins with load that is not measured: ``warm_up`` seconds in an arm with a daemon, which has to learn again
+    what announces the services' bursts; a moment in the others.
+    """
 
     seconds: float
     rounds: int
     warm_up: float
     told: Told
+
+    def warm_up_of(self, arm: Arm) -> float:
+        """Seconds of load before a block of this arm."""
+        return self.warm_up if arm.daemon is not None else min(self.warm_up, _PLAIN_WARM_UP_S)
 
 
 class PointRun:
@@ -129,8 +138,8 @@ class PointRun:
         try:
             with entered(arm, stage):
                 time.sleep(_SETTLE_REAL_S)
-                if arm.load and self._pace.warm_up > 0:
-                    stage.fleet.serve(self._pace.warm_up, seed)
+                if arm.load:
+                    stage.fleet.serve(self._pace.warm_up_of(arm), seed)
                 if arm.level is not None:
                     stage.check_level(arm)
                 with self._reserved(arm, stage):

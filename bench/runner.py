@@ -38,7 +38,7 @@ Told = Callable[[str, float], None]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How to run. ``seconds`` of GPU time an arm and point, ``warm_up`` seconds of load before each block.
+    """How to run. ``seconds`` of GPU time an arm and point, ``warm_up`` seconds of load before a managed block.
 
     ``torch``: whether models may run in PyTorch where it is. ``calibrate``: measure what controls and switches cost
     first. None stands for the scenario's own seconds (at most 6 on the embedded GPU), and for the time scale that the
@@ -48,7 +48,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     device: Kind = "auto"
     seconds: float | None = None
     rounds: int = 3
-    warm_up: float = 1.0
+    warm_up: float = 3.0
     arms: tuple[str, ...] = tuple(ARMS)
     peers: dict[str, Peer] = {}
     models: Path | None = None

@@ -54,7 +54,11 @@ def _add_run(actions: Subparsers) -> None:
     )
     parser.add_argument("--rounds", type=int, choices=range(1, 101), default=3, metavar="N", help="blocks an arm (3)")
     parser.add_argument(
-        "--warm-up", type=_positive, default=1.0, metavar="N", help="seconds of load before each block (%(default)s)"
+        "--warm-up",
+        type=_positive,
+        default=3.0,
+        metavar="N",
+        help="seconds of load before managed blocks (%(default)s)",
     )
     parser.add_argument("--arms", metavar="A,B", help="only these, of: see gpsched bench list")
     parser.add_argument(
