@@ -184,7 +184,7 @@ class PointRun:
         yield
         known = self._hints.setdefault(arm.name, {})
         for index, now in _hints(stage).items():
-            known[index] = _added(known.get(index), before.get(index), now)
+            known[index] = _added(known.get(index), before.get(index), now, self._scale)
 
     def _result(self, arm: Arm) -> ArmResult:
         fleet, blocks = self._stages[arm.peer].fleet, self._blocks[arm.name]
@@ -229,12 +229,14 @@ def _hints(stage: Stage) -> dict[int, HintsView]:
     return {index[view.pid]: view.hints for view in views if view.pid in index and view.hints is not None}
 
 
-def _added(known: Reserved | None, before: HintsView | None, now: HintsView) -> Reserved:
+def _added(known: Reserved | None, before: HintsView | None, now: HintsView, scale: float) -> Reserved:
+    """Add what the daemon counted, by the real clock, since ``before``."""
     known = known or Reserved(reservations=0, hidden_us=0.0, wasted_us=0.0)
+    before = before or HintsView(state="")
     return Reserved(
-        reservations=known.reservations + now.reservations - (before.reservations if before else 0),
-        hidden_us=known.hidden_us + now.hidden_us - (before.hidden_us if before else 0.0),
-        wasted_us=known.wasted_us + now.wasted_us - (before.wasted_us if before else 0.0),
+        reservations=known.reservations + now.reservations - before.reservations,
+        hidden_us=known.hidden_us + (now.hidden_us - before.hidden_us) / scale,
+        wasted_us=known.wasted_us + (now.wasted_us - before.wasted_us) / scale,
     )
 
 
