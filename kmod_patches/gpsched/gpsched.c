@@ -5,6 +5,7 @@
 #include <linux/module.h>
 #include <linux/uaccess.h>
 
+#define GPSCHED_INTERNAL
 #include "gpsched.h"
 #include "internal.h"
 
@@ -55,6 +56,16 @@ static void controlled(const struct gs_nvos54 *control)
 		gs_owner_set_timeslice(control->client, control->object, clamp_t(u64, us, 1, GS_MAX_TIMESLICE_US));
 }
 
+void gpsched_ioctl_begins(const void *file, unsigned int cmd, const void *arg, size_t size)
+{
+	const struct gs_nvos00 *freed = arg;
+
+	if (!READ_ONCE(running) || cmd != GS_ESC_RM_FREE || size != sizeof(*freed) || freed->object != freed->client)
+		return;
+	if (gs_client_ends(file, freed->client))
+		gs_gate_wait();
+}
+
 void gpsched_ioctl(const void *file, unsigned int cmd, const void *arg, size_t size)
 {
 	const struct gs_nvos00 *freed = arg;
@@ -83,8 +94,8 @@ void gpsched_ioctl(const void *file, unsigned int cmd, const void *arg, size_t s
 
 void gpsched_close(const void *file)
 {
-	if (READ_ONCE(running))
-		gs_file_closed(file);
+	if (READ_ONCE(running) && gs_file_closed(file))
+		gs_gate_wait();
 }
 
 bool gpsched_init(void)

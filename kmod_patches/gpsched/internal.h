@@ -20,6 +20,7 @@
 #include <linux/pid.h>
 #include <linux/rcupdate.h>
 #include <linux/refcount.h>
+#include <linux/rwsem.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/uidgid.h>
@@ -219,7 +220,8 @@ void gs_object_added(const void *file, u32 client, u32 parent, u32 handle, u32 c
 void gs_object_freed(u32 client, u32 handle);
 void gs_object_duplicated(const struct gs_nvos55 *dup);
 void gs_owner_set_timeslice(u32 client, u32 handle, u32 us);
-void gs_file_closed(const void *file);
+bool gs_client_ends(const void *file, u32 handle);
+bool gs_file_closed(const void *file);
 
 /* ---- control.c, settle.c, watchdog.c: what is held, making it so, and undoing it ---- */
 struct gs_controller {
@@ -254,6 +256,24 @@ struct gs_plan {
 };
 
 extern struct mutex gs_control_mutex;
+
+/*
+ * Owned for reading from the look-up of handles to the end of the RM control on them. Whoever is about to free a client
+ * takes it out of the registry and then waits here: no control can be on its way to it after that. Order: mutex, gate.
+ */
+extern struct rw_semaphore gs_gate;
+#ifdef GPSCHED_COMPANION
+static inline void gs_gate_wait(void) /* a probe may not sleep */
+{
+}
+#else
+static inline void gs_gate_wait(void)
+{
+	down_write(&gs_gate);
+	up_write(&gs_gate);
+}
+#endif
+
 extern struct workqueue_struct *gs_workqueue;
 
 int gs_control_init(void);

@@ -203,13 +203,18 @@ static int do_info(struct sk_buff *skb, struct genl_info *info)
 /* Once for each subdevice: the RM's GPU id, the same in every process. */
 static void find_gpu(struct gs_group *group, struct gpsched_group *shown)
 {
-	u32 gpu = 0, status;
+	u32 gpu = 0, status = GS_NV_ERR_GENERIC;
 
 	if (shown->gpu || !shown->subdevice)
 		return;
 	mutex_lock(&gs_control_mutex);
+	down_read(&gs_gate);
+	if (!gs_group_describe(group, shown, NULL)) /* again: it may have died since */
+		goto unlock;
 	status = gs_rm_control(shown->client, shown->subdevice, GS_RM_GPU_GET_ID, &gpu, sizeof(gpu));
 	status = gs_test_control(shown->client, shown->subdevice, GS_RM_GPU_GET_ID, &gpu, sizeof(gpu), status);
+unlock:
+	up_read(&gs_gate);
 	mutex_unlock(&gs_control_mutex);
 	if (!status && gpu) {
 		gs_group_set_gpu(group, gpu);

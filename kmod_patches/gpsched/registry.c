@@ -463,7 +463,26 @@ void gs_owner_set_timeslice(u32 client, u32 handle, u32 us)
 		gs_watchdog_kick(0);
 }
 
-void gs_file_closed(const void *file)
+/* Only the client's own file may end it: nobody can make us forget another's. True when there was one. */
+bool gs_client_ends(const void *file, u32 handle)
+{
+	struct gs_client *client;
+	unsigned long flags;
+	LIST_HEAD(dead);
+
+	spin_lock_irqsave(&gs_registry_lock, flags);
+	client = find_client(handle);
+	if (client && client->file == file)
+		unlink_tree(client->root, &dead);
+	spin_unlock_irqrestore(&gs_registry_lock, flags);
+	if (list_empty(&dead))
+		return false;
+	bury(&dead);
+	return true;
+}
+
+/* True when the file had clients. */
+bool gs_file_closed(const void *file)
 {
 	struct gs_client *client;
 	struct hlist_node *next;
@@ -475,7 +494,10 @@ void gs_file_closed(const void *file)
 		if (client->file == file)
 			unlink_tree(client->root, &dead);
 	spin_unlock_irqrestore(&gs_registry_lock, flags);
+	if (list_empty(&dead))
+		return false;
 	bury(&dead);
+	return true;
 }
 
 /* The driver unloads only when no file is open, the companion module at any time. */

@@ -19,6 +19,8 @@ static struct {
 	u32 client, subdevice, device;
 } batch;
 
+DECLARE_RWSEM(gs_gate);
+
 bool gs_status_gone(u32 status)
 {
 	switch (status) {
@@ -93,8 +95,11 @@ static u32 read_word(struct gs_group *group, enum gs_field field, u32 *value)
 
 u32 gs_read_timeslice(struct gs_group *group, u64 *us)
 {
-	u32 value = 0, status = read_word(group, GS_FIELD_TIMESLICE, &value);
+	u32 value = 0, status;
 
+	down_read(&gs_gate);
+	status = read_word(group, GS_FIELD_TIMESLICE, &value);
+	up_read(&gs_gate);
 	*us = value;
 	return status;
 }
@@ -292,7 +297,7 @@ static void settle_disabled(struct list_head *dirty, u32 value)
 
 /* ---- what has no lasting effect ---- */
 
-u32 gs_preempt(struct gs_group *group, u32 timeout_us)
+static u32 preempt(struct gs_group *group, u32 timeout_us)
 {
 	struct gs_rm_preempt params = {
 	    .wait = timeout_us != 0,
@@ -305,7 +310,7 @@ u32 gs_preempt(struct gs_group *group, u32 timeout_us)
 	return issue(batch.names.client, batch.names.handle, GS_RM_PREEMPT, &params, sizeof(params));
 }
 
-u32 gs_restart(struct gs_group *group, u32 value)
+static u32 restart(struct gs_group *group, u32 value)
 {
 	struct gs_rm_restart params = {
 	    .force = (value & GS_RESTART_FORCE) != 0,
@@ -316,6 +321,26 @@ u32 gs_restart(struct gs_group *group, u32 value)
 		return NV_ERR_OBJECT_NOT_FOUND;
 	return issue(batch.names.channel_client[0], batch.names.channel[0], GS_RM_RESTART_RUNLIST, &params,
 		     sizeof(params));
+}
+
+u32 gs_preempt(struct gs_group *group, u32 timeout_us)
+{
+	u32 status;
+
+	down_read(&gs_gate);
+	status = preempt(group, timeout_us);
+	up_read(&gs_gate);
+	return status;
+}
+
+u32 gs_restart(struct gs_group *group, u32 value)
+{
+	u32 status;
+
+	down_read(&gs_gate);
+	status = restart(group, value);
+	up_read(&gs_gate);
+	return status;
 }
 
 /* ---- making the driver agree with the holds ---- */
@@ -358,6 +383,7 @@ void gs_settle(struct list_head *dirty)
 	u32 value;
 	int field;
 
+	down_read(&gs_gate);
 	list_for_each_entry(group, dirty, dirty)
 		group->setting[GS_FIELD_DISABLED].status = GS_NV_OK;
 	for (value = 0; value <= GS_DISABLED_SCHEDULING; value++)
@@ -366,6 +392,7 @@ void gs_settle(struct list_head *dirty)
 		for (field = GS_FIELD_TIMESLICE; field <= GS_FIELD_INTERLEAVE; field++)
 			if (group->dirty_fields & BIT(field))
 				group->setting[field].status = settle_word(group, field);
+	up_read(&gs_gate);
 	list_for_each_entry_safe(group, next, dirty, dirty) {
 		for (field = 0; field < GS_FIELDS; field++)
 			if (group->dirty_fields & BIT(field))

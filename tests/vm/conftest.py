@@ -122,6 +122,7 @@ def outcomes(prepared: None, tmp_path_factory: pytest.TempPathFactory):
                 known[target] = error
         outcome = known[target]
         if isinstance(outcome, machine.MachineError):
+            known[target] = machine.MachineError(f"{target}: the machine died; the first failure tells how")
             pytest.fail(str(outcome))
         return outcome
 
