@@ -20,12 +20,14 @@ from gpsched.adaptive.calibration.store import load_costs
 from gpsched.adaptive.config import Config, overlay
 from gpsched.adaptive.doctor.host import Host
 from gpsched.adaptive.errors import UnsupportedHostError, UsageError
+from gpsched.adaptive.freezer import Freezer
 from gpsched.adaptive.gpus import with_engine
 from gpsched.adaptive.model import DaemonView, Snapshot
 from gpsched.adaptive.node import Node
 from gpsched.adaptive.probes.probes import Probes
 from gpsched.adaptive.service import Service
 from gpsched.adaptive.slices import restore_pending
+from gpsched.adaptive.survivor import Survivor
 from gpsched.adaptive.undo import UndoLog
 from gpsched.adaptive.verify import verify
 
@@ -79,6 +81,8 @@ class Daemon:
             stack.callback(undo.close)
             if (count := restore_pending(undo)) > 0:
                 log.info("restored %d settings that an earlier daemon had left", count)
+            freezer = Freezer(undo, survivor=Survivor(self._state_dir))
+            stack.callback(freezer.close)
             selector = selectors.DefaultSelector()
             stack.callback(selector.close)
             self._service = Service(self._config, Host(state_dir=self._state_dir), self._reader)
@@ -86,7 +90,7 @@ class Daemon:
             self._watch_signals(selector, stack)
             self._probes = Probes()
             stack.callback(self._probes.close)
-            self._node = Node(self._config, self._probes, undo, costs=load_costs(self._state_dir))
+            self._node = Node(self._config, self._probes, undo, costs=load_costs(self._state_dir), freezer=freezer)
             stack.callback(self._node.restore_all)
             self._probes.load(self._node.handle)
             self._probes.attach_host_libraries()
@@ -109,8 +113,10 @@ class Daemon:
         next_tick = time.monotonic() + _TICK_S
         while not self._stopping:
             wait = _FOLLOW_S if self._node.steering.busy else next_tick - time.monotonic()
-            for key, _ in selector.select(max(0.0, wait)):
+            freezing = self._node.steering.freezing
+            for key, _ in selector.select(max(0.0, min(wait, freezing.wait_s()))):
                 key.data()
+            freezing.update()
             if self._node.steering.busy:
                 self._node.follow()
             if time.monotonic() >= next_tick:

@@ -12,6 +12,7 @@ from gpsched.adaptive.config import Config
 from gpsched.adaptive.driver import scan
 from gpsched.adaptive.driver.watcher import AllocationWatcher, SliceSetByOwner
 from gpsched.adaptive.errors import GpschedError, NoGpuError, ProcessGoneError, UsageError
+from gpsched.adaptive.freezing import Freezes
 from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.hints.model import HintsReport
 from gpsched.adaptive.model import ATTACHABLE, Class, ProcessView
@@ -77,6 +78,7 @@ class Node:
         undo: UndoLog,
         actuator: StartActuator = Actuator,
         costs: Mapping[str, Costs] = LEVELS,
+        freezer: Freezes | None = None,
     ) -> None:
         self.config = config
         self.registry = Registry()
@@ -88,7 +90,7 @@ class Node:
         self._numbers = GpuNumbers()
         ring = lambda: probes.fast_ring  # noqa: E731 - exists once the probes are loaded
         send = lambda pid, on, quiet: probes.send_fast(pid, on, quiet=quiet)  # noqa: E731
-        self.steering = Steering(config, self.registry, self.keeper, send, ring, actuator, costs)
+        self.steering = Steering(config, self.registry, self.keeper, send, ring, actuator, costs, freezer)
 
     # ---- what the probes report
 
@@ -244,6 +246,7 @@ class Node:
         decisions = decide(self.registry, self.config.timeslice, self.steering.turns())
         for process in self.registry:
             self._apply_to(process, decisions)
+        self.steering.freezing.follow(list(self.registry))
         self.steering.publish()
 
     def views(self) -> list[ProcessView]:
@@ -256,6 +259,7 @@ class Node:
         groups = process.compute_groups()
         reasons = []
         reached = bool(groups)
+        failures = self.keeper.failures
         for group in groups:
             decision = decisions[process.pid, group.group.gpu_id]
             reached &= self.keeper.want(process, group, decision.timeslice_us)
@@ -266,6 +270,14 @@ class Node:
         else:
             reasons.append(process.hint_reason)
             process.reason = "; ".join(filter(None, dict.fromkeys(reasons))) or "no GPU context yet"
+        process.out_of_control = self.keeper.failures > failures or (not groups and self._launches(process.pid))
+        if process.out_of_control and not groups:
+            process.reason = "launches GPU work, but no channel group of it is known"
+
+    def _launches(self, pid: int) -> bool:
+        """Whether the process uses a GPU, and not only did so before it became another program."""
+        calls = self._probes.counters(pid)
+        return any(calls.get(kind) for kind in ("launch", "graph_launch")) and procinfo.has_driver_open(pid)
 
     def _add(self, pid: int, class_: Class, source: str, tenant: str, slo_us: float | None) -> Process | None:
         """Register the process or change its class; None when it is gone already."""

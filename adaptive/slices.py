@@ -95,8 +95,8 @@ class SliceKeeper:
             return False
         except GpschedError as error:
             self.failures += 1
-            self.last_failure = str(error)
-            log.warning("%s", error)
+            again, self.last_failure = self.last_failure == str(error), str(error)
+            log.log(logging.DEBUG if again else logging.WARNING, "%s", error)
             return False
         return True
 

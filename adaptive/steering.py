@@ -19,6 +19,7 @@ from gpsched.adaptive.actuator.slots import find_agent
 from gpsched.adaptive.config import Config
 from gpsched.adaptive.driver.files import DriverFiles
 from gpsched.adaptive.errors import GpschedError, ProcessGoneError
+from gpsched.adaptive.freezing import Freezes, Freezing
 from gpsched.adaptive.hints.adapter import EventAdapter
 from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.hints.learner import HintLearner
@@ -60,8 +61,11 @@ class Steering:
         ring: Callable[[], int],
         start: StartActuator = Actuator,
         costs: Mapping[str, Costs] = LEVELS,
+        freezer: Freezes | None = None,
     ) -> None:
         self.config = config
+        self.freezing = Freezing(freezer, config.reservations)
+        self._loud: frozenset[int] = frozenset()  # latency-critical processes whose events must wake us
         self._costs = costs
         self._registry, self._keeper, self._send_fast, self._ring = registry, keeper, send_fast, ring
         self._start = start
@@ -108,6 +112,7 @@ class Steering:
         for pid, learner in list(self._learners.items()):
             for output in learner.observe(Tick(now)):
                 self._take(pid, output)
+        self.freezing.update()
         if self._actuator is not None:
             for record in self._actuator.records():
                 log.debug("%s", record)
@@ -151,6 +156,8 @@ class Steering:
         """Hand the plans to the actuator, if they changed. On any failure best-effort work runs unhindered."""
         choices = {pid: learner.chosen() for pid, learner in self._learners.items()}
         plan_set = plans.build(self._registry, choices, self.config.reservations)
+        if plan_set == self._published and self._loud != self.freezing.watched:
+            self._follow(plan_set)
         if plan_set == self._published or (self._actuator is None and not plan_set.gpus):
             return
         actuator = self._running()
@@ -182,6 +189,7 @@ class Steering:
         self._agents.pop(pid, None)
         self._chosen.pop(pid, None)
         self.records.pop(pid, None)
+        self.freezing.forget(pid)
 
     def report(self, pid: int) -> HintsReport | None:
         """Return what was learned about a latency-critical process; None for others."""
@@ -191,6 +199,7 @@ class Steering:
     def reconfigure(self, config: Config) -> None:
         """Use new settings: levels are chosen anew."""
         self.config = config
+        self.freezing.reconfigure(config.reservations)
         self._chosen.clear()
         self._changed = True
 
@@ -204,7 +213,8 @@ class Steering:
         return self._telemetry.fields(pid, learner.chosen() if learner else None)
 
     def close(self) -> None:
-        """End the actuator; it undoes everything."""
+        """End the actuator; it undoes everything. What is stopped runs again."""
+        self.freezing.close()
         if self._actuator is not None:
             self._actuator.stop()
             self._actuator = None
@@ -227,11 +237,16 @@ class Steering:
                 self._changed = True
             case BurstBegan():
                 self._telemetry.began(pid)
+                self.freezing.began(pid)
             case BurstEnded(burst=burst):
                 self._telemetry.burst(pid, burst)
-            case Reserve(start_us=start, trigger=matcher) if matcher.kind in plans.ANNOUNCED:
-                self._announce(pid, start, Hint.RESERVE)
+                self.freezing.ended(pid)
+            case Reserve(start_us=start, until_us=until, trigger=matcher):
+                self.freezing.announce(pid, start, until)
+                if matcher.kind in plans.ANNOUNCED:
+                    self._announce(pid, start, Hint.RESERVE)
             case Release(time_us=now):
+                self.freezing.released(pid)
                 self._announce(pid, now, Hint.CANCEL)
 
     def _announce(self, pid: int, start_us: float, hint: Hint) -> None:
@@ -281,6 +296,7 @@ class Steering:
                 self._not_before = float("inf")
                 return None
             self._published = PlanSet(gpus=())
+            self.freezing.spare(self._actuator.pid)
             self._ends.register(self._actuator.fileno(), select.EPOLLIN)
         return self._actuator
 
@@ -301,11 +317,13 @@ class Steering:
     def _follow(self, plan_set: PlanSet) -> None:
         """Only processes with a plan pay for the second copy of their events; they need not wake us for each.
 
-        Unless we must tell the actuator what no event of the kernel does: then we have to be quick, too.
+        Unless we must tell the actuator what no event of the kernel does, or stop somebody ourselves: then we have to
+        be quick, too.
         """
+        self._loud = self.freezing.watched
         before, now = ({plan.pid: plan for plan in each.plans} for each in (self._published, plan_set))
         for pid, plan in now.items():
-            quiet = all(trigger.kind != Kind.HINT for trigger in plan.triggers)
+            quiet = pid not in self._loud and all(trigger.kind != Kind.HINT for trigger in plan.triggers)
             self._send_fast(pid, True, quiet)
         for pid in before.keys() - now.keys():
             self._send_fast(pid, False, False)

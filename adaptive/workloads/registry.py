@@ -39,6 +39,7 @@ class Process:
     hint_reason: str = ""
     level: Level = "observe"
     reason: str = "no channel group yet"
+    out_of_control: bool = False  # it uses a GPU, and the driver's controls do not reach it
     groups: dict[GroupKey, Group] = field(default_factory=dict)
 
     @property

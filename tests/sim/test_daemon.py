@@ -26,7 +26,9 @@ OWN_US, LC_US, BE_US = 2048, 1_000_000, 1
 
 
 class Node:
-    """A daemon with its own socket and state, and the programs beside it."""
+    """A daemon with its own socket and state, and the programs beside it. ``program``: the command gpsched."""
+
+    program = GPSCHED
 
     def __init__(self, directory: Path, gpu: SimulatedGpu) -> None:
         self.socket, self.state, self.config = directory / "s.sock", directory / "state", directory / "config.toml"
@@ -36,7 +38,7 @@ class Node:
         self.daemon: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        command = [*GPSCHED, "daemon", "--socket", str(self.socket), "--state-dir", str(self.state)]
+        command = [*self.program, "daemon", "--socket", str(self.socket), "--state-dir", str(self.state)]
         self.daemon = subprocess.Popen([*command, "--config", str(self.config)])
         until(lambda: self._answers())
 
