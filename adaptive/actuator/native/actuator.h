@@ -62,6 +62,7 @@ struct plan {
 	__u64 rate_ns; /* leaky bucket: the time at which it is empty */
 	__u32 hold;    /* sequence number of the hold that runs, 0: none */
 	struct ga_record record;
+	struct gs_event ahead; /* announces a burst after the present one; kind 0: none */
 };
 
 struct gpu {

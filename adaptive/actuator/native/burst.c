@@ -97,6 +97,10 @@ static bool may_start(struct actuator *a, struct plan *p, const struct gs_event 
 static void announce(struct actuator *a, struct plan *p, const struct ga_trigger *t, const struct gs_event *event,
 		     __u64 now)
 {
+	if (p->phase != IDLE && event->time_ns > now) {
+		p->ahead = *event; /* a forecast: its time comes when the present burst is over */
+		return;
+	}
 	a->shared->counters.triggers++;
 	if (p->phase == WAITING || p->phase == RESERVED) {
 		p->record.merged++;
@@ -185,6 +189,7 @@ static void on_return(struct actuator *a, struct plan *p, const struct gs_event 
 /* The program takes its announcement back; a burst that has begun goes on. */
 static void cancel(struct actuator *a, struct plan *p, __u64 now)
 {
+	p->ahead.kind = 0;
 	if (!p->launched)
 		burst_end(a, p, GA_END_WITHDRAWN, now);
 }
@@ -247,8 +252,25 @@ void burst_finish(struct actuator *a, struct plan *p, __u64 now)
 		p->used = p->leaving = false;
 }
 
+static bool has_forecast(const struct plan *p)
+{
+	return p->phase == IDLE && p->ahead.kind;
+}
+
+static void take_forecast(struct actuator *a, struct plan *p, __u64 now)
+{
+	struct gs_event event = p->ahead;
+	const struct ga_trigger *trigger = find_trigger(p, &event);
+
+	p->ahead.kind = 0;
+	if (trigger)
+		announce(a, p, trigger, &event, now);
+}
+
 static void plan_tick(struct actuator *a, struct plan *p, __u64 now)
 {
+	if (has_forecast(p))
+		take_forecast(a, p, now);
 	if (p->phase == WAITING && now >= p->start_at)
 		reserve(a, p, now);
 	if (p->phase != RESERVED)
@@ -272,6 +294,8 @@ void burst_tick(struct actuator *a, __u64 now)
 
 __u64 burst_deadline(const struct plan *p)
 {
+	if (has_forecast(p))
+		return 0;
 	if (p->phase == WAITING)
 		return p->start_at;
 	if (p->phase != RESERVED)

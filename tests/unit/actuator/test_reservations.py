@@ -293,6 +293,36 @@ def test_a_predicted_arrival_is_reserved_ahead(rig):
     assert rig.rm.entries[0].begin_ns >= ahead
 
 
+def test_a_forecast_for_the_next_burst_does_not_prolong_this_one(rig):
+    rig.publish(rig.plan(trigger=HINTED))
+    rig.event(Kind.HINT, Hint.RESERVE)
+    rig.launch()
+    ahead = now_ns() + 300_000_000
+    rig.event(Kind.HINT, Hint.RESERVE, time_ns=ahead)
+    rig.sync()
+    first = rig.record()
+    assert (first.reason, first.merged) == (Reason.SYNC, 0)
+    assert first.undone_ns < ahead
+    until(lambda: rig.is_disabled(rig.be[0]))
+    assert now_ns() >= ahead
+    rig.launch()
+    rig.sync()
+    assert rig.record().reason is Reason.SYNC
+
+
+def test_a_forecast_made_during_a_burst_can_be_taken_back(rig):
+    rig.publish(rig.plan(trigger=HINTED))
+    rig.event(Kind.HINT, Hint.RESERVE)
+    rig.launch()
+    rig.event(Kind.HINT, Hint.RESERVE, time_ns=now_ns() + 50_000_000)
+    rig.event(Kind.HINT, Hint.CANCEL)
+    rig.sync()
+    rig.record()
+    time.sleep(0.1)
+    assert not rig.is_disabled(rig.be[0])
+    assert rig.actuator.counters().triggers == 1
+
+
 @pytest.mark.parametrize("offset_s", [-5, 3600], ids=["long ago", "far ahead"])
 def test_an_event_from_another_time_is_ignored(rig, offset_s):
     rig.publish(rig.plan())

@@ -1,0 +1,127 @@
+"""What the levels reach on the embedded GPU, as ratios: the switch hidden, best-effort work kept.
+
+Medians, and figures relative to the driver's default in the same run: the machine may be busy. One daemon with
+calibrated costs serves all cases; every case has programs of its own and 70 requests to learn from.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+
+import pytest
+
+from gpsched.adaptive import agent
+from gpsched.adaptive.client import Client
+from gpsched.bench.calibration import calibrate
+from gpsched.bench.daemon import running_daemon
+from gpsched.bench.device import Device, favour, open_device
+from gpsched.bench.workload import Job, Service, cuda_job, cuda_service
+
+
+pytestmark = [pytest.mark.sim, pytest.mark.root, pytest.mark.bpf]
+
+RATE, REQUESTS, LEARN = 100.0, 60, 70
+
+
+@dataclass
+class Case:
+    """Medians of the service in µs and the rate of all jobs together, under the default and under gpsched."""
+
+    alone_us: float
+    default_us: float
+    managed_us: float
+    default_rate: float
+    managed_rate: float
+    level: str
+    job_rates: list[float]
+
+    @property
+    def left(self) -> float:
+        """The share of what the default adds to the service's latency that gpsched leaves."""
+        return (self.managed_us - self.alone_us) / (self.default_us - self.alone_us)
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[Device]:
+    with open_device("simulated") as gpu:
+        yield gpu
+
+
+@pytest.fixture(scope="module")
+def client(gpu: Device) -> Iterator[Client]:
+    with running_daemon(calibration=calibrate(gpu)) as client:
+        yield client
+
+
+def _case(
+    client: Client, gpu: Device, jobs: int, preparation_us: int, *, hold: bool, arrival: str = "constant"
+) -> Case:
+    with contextlib.ExitStack() as stack:
+        environment = dict(gpu.environment) | (agent.environment() if hold else {})
+        service = stack.enter_context(cuda_service(environment, "--prep-us", str(preparation_us)))
+        running = [stack.enter_context(cuda_job(gpu.environment)) for _ in range(jobs)]
+        for workload in (service, *running):
+            favour(workload.pid)
+        for job in running:
+            job.pause()
+        alone = median(service.run(REQUESTS, RATE, arrival).latency_us)
+        for job in running:
+            job.resume()
+        default, default_rates = _measure(service, running, arrival)
+        client.attach(service.pid, "lc")
+        for job in running:
+            client.attach(job.pid, "be")
+        service.run(LEARN, RATE, arrival)
+        managed, managed_rates = _measure(service, running, arrival)
+        level = next(view.level for view in client.snapshot().processes if view.pid == service.pid)
+        for workload in (service, *running):
+            client.detach(workload.pid)
+        assert all(job.finish().bad_counters == 0 for job in running)
+    return Case(alone, default, managed, sum(default_rates), sum(managed_rates), level, managed_rates)
+
+
+def _measure(service: Service, jobs: list[Job], arrival: str) -> tuple[float, list[float]]:
+    before = [job.progress() for job in jobs]
+    latencies = service.run(REQUESTS, RATE, arrival).latency_us
+    after = [job.progress() for job in jobs]
+    rates = [(b.kernels - a.kernels) / (b.time_us - a.time_us) for a, b in zip(before, after, strict=True)]
+    return median(latencies), rates
+
+
+def test_hold_hides_the_switch(client: Client, gpu: Device) -> None:
+    case = _case(client, gpu, 1, 500, hold=True)
+    assert case.level == "hold"
+    assert case.left < 0.12
+    assert case.managed_rate > 0.95 * case.default_rate
+
+
+def test_reserve_hides_it_without_an_agent(client: Client, gpu: Device) -> None:
+    case = _case(client, gpu, 1, 1000, hold=False)
+    assert case.level == "reserve"
+    assert case.left < 0.16
+    assert case.managed_rate > 0.92 * case.default_rate
+
+
+def test_without_a_lead_slices_alone_leave_one_switch(client: Client, gpu: Device) -> None:
+    case = _case(client, gpu, 1, 0, hold=False, arrival="poisson")  # constant arrivals are told by the clock
+    assert case.level == "timeslice"
+    assert case.left < 0.25
+    assert case.managed_rate > 0.95 * case.default_rate
+
+
+def test_constant_arrivals_are_reserved_by_the_clock(client: Client, gpu: Device) -> None:
+    case = _case(client, gpu, 1, 0, hold=False)
+    assert case.level == "reserve"
+    assert case.left < 0.2
+    assert case.managed_rate > 0.92 * case.default_rate
+
+
+@pytest.mark.parametrize("jobs", [2, 4])
+def test_jobs_in_turns_gain_from_fewer_switches(client: Client, gpu: Device, jobs: int) -> None:
+    case = _case(client, gpu, jobs, 500, hold=True)
+    assert case.level == "hold"
+    assert case.left < 0.08
+    assert case.managed_rate > 0.99 * case.default_rate
+    fair = case.managed_rate / jobs
+    assert all(rate > 0.6 * fair for rate in case.job_rates)  # a measurement is few turns long
