@@ -50,6 +50,7 @@ def _start(directory: Path, settings: str, log: IO[bytes]) -> subprocess.Popen[b
         "--pdeathsig",
         "TERM",
         sys.executable,
+        "-P",
         "-m",
         "gpsched.cli.main",
         "daemon",
