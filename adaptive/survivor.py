@@ -18,6 +18,7 @@ from gpsched.adaptive.undo import AlreadyRunningError, UndoLog
 log = logging.getLogger(__name__)
 _LOCK_S = 5.0  # the kernel frees a dead process's lock within ms; a new daemon that has it thaws by itself
 _END_S = 5.0
+_FOR_THE_PARENT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the parent thaws when it ends by these
 
 
 class Survivor:
@@ -37,11 +38,14 @@ class Survivor:
         """Make sure that the child is there. Without it, what is frozen is still on record; so no error is raised."""
         if self.pid:
             return
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_PARENT)  # inherited: from its very first moment
         try:
             # A session of its own: no terminal and no signal to our group reaches it.
             self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, start_new_session=True)
         except OSError as error:
             log.warning("cannot start the process that thaws after a crash: %s", error)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def close(self) -> None:
         """Nothing is frozen any more: let the child end."""
@@ -62,8 +66,8 @@ class Survivor:
 
 def main(state_dir: Path) -> int:
     """Wait for the parent; return the exit code."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # these are for the parent, which thaws
+    for number in _FOR_THE_PARENT:
+        signal.signal(number, signal.SIG_IGN)
     if sys.stdin.buffer.read() == b"done":
         return 0
     try:
