@@ -66,6 +66,7 @@ class Prober(Protocol):
     def fast_ring(self) -> int: ...  # noqa: D102
     def forget(self, pid: int) -> None: ...  # noqa: D102
     def counters(self, pid: int) -> dict[str, int]: ...  # noqa: D102
+    def lost(self) -> int: ...  # noqa: D102
 
 
 class Node:
@@ -87,6 +88,7 @@ class Node:
         self._probes = probes
         self._watcher = AllocationWatcher()
         self._rescan: set[int] = set()
+        self._lost = 0
         self._numbers = GpuNumbers()
         ring = lambda: probes.fast_ring  # noqa: E731 - exists once the probes are loaded
         send = lambda pid, on, quiet: probes.send_fast(pid, on, quiet=quiet)  # noqa: E731
@@ -233,6 +235,9 @@ class Node:
         for process in self.registry:
             if not self._lives(process):
                 self._remove(process.pid)
+        if (lost := self._probes.lost()) > self._lost:
+            self.steering.lost(lost - self._lost)
+            self._lost = lost
         self.steering.tick()
         rescan, self._rescan = self._rescan, set()
         for pid in rescan:

@@ -280,7 +280,7 @@ class Steering:
 
     def _available(self, pid: int) -> tuple[Level, ...]:
         wanted = self.config.reservations.level
-        if wanted == "timeslice":
+        if wanted == "timeslice" or (self._actuator is None and time.monotonic() < self._not_before):
             return ()
         if not self._agents.get(pid):
             self._agents[pid] = _agent_thread(pid)

@@ -14,8 +14,8 @@ from gpsched.adaptive.config import Config, Rule
 from gpsched.adaptive.driver.errors import ControlError, HandleGoneError
 from gpsched.adaptive.driver.types import ChannelGroup
 from gpsched.adaptive.errors import GpschedError, NoGpuError, ProcessGoneError, UsageError
-from gpsched.adaptive.node import Node, NotManagedError
-from gpsched.adaptive.probes.events import ProcExec, ProcExit, ProcFork, RmAlloc, RmControl, RmFree
+from gpsched.adaptive.node import Node, NotLatencyCriticalError, NotManagedError
+from gpsched.adaptive.probes.events import Call, CudaEvent, ProcExec, ProcExit, ProcFork, RmAlloc, RmControl, RmFree
 from gpsched.adaptive.undo import UndoLog
 from gpsched.adaptive.workloads import procinfo
 
@@ -69,7 +69,11 @@ class Probes:
     def send_fast(self, pid: int, enabled: bool, *, quiet: bool) -> None:
         raise AssertionError("nobody reads it without an actuator")
 
+    def lost(self) -> int:
+        return self.lost_events
+
     fast_ring = -1
+    lost_events = 0
 
 
 def no_actuator(_files: object, _ring: int) -> Actuator:
@@ -264,6 +268,23 @@ def test_an_end_whose_event_was_lost_is_noticed(machine: Machine) -> None:
     machine.node.tick()
     assert machine.node.registry.get(be) is None
     assert {setting.pid for setting in machine.undo.pending()}.isdisjoint({be})
+
+
+def test_lost_events_reach_the_learner(machine: Machine) -> None:
+    lc = machine.start("lc")
+    machine.node.handle(CudaEvent(1, lc, lc, Call.LAUNCH, False, True, 0, 0, 0))
+    machine.probes.lost_events = 5
+    machine.node.tick()
+    machine.node.tick()
+    assert machine.node.hints(lc).lost_events == 5
+
+
+def test_only_latency_critical_processes_have_hints(machine: Machine) -> None:
+    be = machine.start("be")
+    with pytest.raises(NotLatencyCriticalError, match="best-effort"):
+        machine.node.hints(be)
+    with pytest.raises(NotManagedError):
+        machine.node.hints(1)
 
 
 def test_a_reused_pid_is_another_process(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
