@@ -166,6 +166,8 @@ class Probes:
             return
         if isinstance(event, RmAlloc) and event.pid != 0 and _is_client(event):
             self._running_attacher().process(event.pid)  # it talks to the driver, so its libcuda is mapped by now
+            if event.pid in self._critical:
+                self._running_attacher().hints(event.pid)  # and the program itself, when it was managed before its exec
         if self._critical:
             self._follow_family(event)
         assert self._handler

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpsched.adaptive.hints import explicit
-from gpsched.adaptive.probes.events import UNKNOWN, CudaEvent, Hint, HintEvent, Wake, WakeEvent
+from gpsched.adaptive.probes.events import UNKNOWN, CudaEvent, Hint, HintEvent, RmAlloc, Wake, WakeEvent
 from gpsched.adaptive.probes.wakes import HOOKS, WakeHooks
 from tests.bpf import fake_cuda
 from tests.bpf.conftest import PROGRAMS, Recorder, Victim, compile_c
@@ -315,6 +315,27 @@ def test_hints_of_a_c_program(recorder: Recorder, waker: Waker) -> None:
         for event in recorder.of(waker.pid, HintEvent)
         if isinstance(event, HintEvent)
     ] == [(Hint.RESERVE, 0, waker.tid), (Hint.RESERVE, 800, waker.tid), (Hint.CANCEL, 0, waker.tid)]
+
+
+def test_hints_of_a_program_that_was_managed_before_its_exec(
+    recorder: Recorder, tmp_path: Path, nvidiactl: str
+) -> None:
+    """As ``gpsched run`` does it: the program's file is known only once it runs."""
+    hinting = compile_c(PROGRAMS / "hinting.c", tmp_path / "hinting")
+    command = ["sh", "-c", 'read go; exec "$0" "$1"', str(hinting), nvidiactl]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdin
+        assert program.stdout
+        manage(recorder, program.pid, "lc")
+        program.stdin.write("go\n")
+        program.stdin.flush()
+        assert program.stdout.readline() == "ready\n"
+        recorder.wait(lambda: recorder.of(program.pid, RmAlloc))
+        assert recorder.probes.wait_attached(30)
+        program.stdin.write("hint\n")
+        program.stdin.flush()
+        recorder.wait(lambda: recorder.of(program.pid, HintEvent))
+        program.stdin.write("end\n")
 
 
 def test_storm_of_hints_is_bounded(recorder: Recorder, waker: Waker) -> None:
