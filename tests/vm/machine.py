@@ -1,7 +1,7 @@
 """A QEMU machine without KVM that boots a Debian kernel on this machine's own root file system.
 
 The root comes read-only over 9p with a tmpfs overlay, so the Python, libbpf and virtual environment inside are the
-host's. Files go in and out through one writable share, /share inside (/tmp and /run are fresh there). What the guest's
+host's. Files go in and out through one writable share, /share inside (/run is fresh there). What the guest's
 script prints and the whole kernel log come back; the machine powers itself off, or is ended after a limit.
 """
 
@@ -40,7 +40,6 @@ busybox mount -t overlay -o lowerdir=/lower,upperdir=/upper/files,workdir=/upper
 busybox mkdir -p /root/share
 busybox mount -t 9p -o rw,trans=virtio,version=9p2000.L,msize=512000 share /root/share
 for folder in proc sys dev; do busybox mount --move /$folder /root/$folder; done
-busybox mount -t tmpfs tmpfs /root/tmp
 busybox mount -t tmpfs tmpfs /root/run
 busybox mount -t debugfs debugfs /root/sys/kernel/debug
 busybox mount -t bpf bpf /root/sys/fs/bpf

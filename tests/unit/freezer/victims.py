@@ -38,7 +38,8 @@ class Victim:
         file = directory / uuid.uuid4().hex
         file.write_bytes(bytes(16))
         self._page = mmap.mmap(os.open(file, os.O_RDWR), 16)
-        self.process = subprocess.Popen([sys.executable, "-c", _PROGRAM, str(file)])
+        # A process group of its own with a parent outside it: the kernel does not stop the members of orphaned ones.
+        self.process = subprocess.Popen([sys.executable, "-c", _PROGRAM, str(file)], process_group=0)
         self.pid = self.process.pid
         until(lambda: all(self.counts()))
 

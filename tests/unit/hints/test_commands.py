@@ -2,6 +2,7 @@
 
 import argparse
 import random
+import re
 
 import msgspec
 import pytest
@@ -69,7 +70,7 @@ def test_hints_shows_candidates_the_chosen_one_and_why(
     capsys: pytest.CaptureFixture[str], daemon: list[ProcessView]
 ) -> None:
     text = printed(capsys, "hints", str(PID))
-    chosen = [line for line in text.splitlines() if line.lstrip().startswith("*")]
+    chosen = [line for line in text.splitlines() if re.match(r"\s*\d+\*", line)]
     assert len(chosen) == 1
     assert "100.0%" in chosen[0]
     assert "followed by no burst" in " ".join(text.split())
