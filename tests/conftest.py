@@ -1,8 +1,18 @@
 """What holds for all tests."""
 
+import pytest
 from hypothesis import settings
 
 
 # An example's wall time says nothing on a shared machine.
 settings.register_profile("gpsched", deadline=None)
 settings.load_profile("gpsched")
+
+_SEVERAL_PROCESSES = ("sim", "slurm", "vm", "bpf")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of several real processes are tried twice, for the machine may be busy; each retry is counted and shown."""
+    for item in items:
+        if any(item.get_closest_marker(name) for name in _SEVERAL_PROCESSES):
+            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
