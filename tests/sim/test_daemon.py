@@ -76,7 +76,7 @@ class Node:
     def copies(self) -> int:
         """How many descriptors of the driver the daemon holds."""
         assert self.daemon is not None
-        return sum(link.readlink().name == "nvidiactl" for link in Path(f"/proc/{self.daemon.pid}/fd").iterdir())
+        return sum(_target(link) == "nvidiactl" for link in Path(f"/proc/{self.daemon.pid}/fd").iterdir())
 
     def restore(self) -> str:
         command = [*GPSCHED, "restore", "--socket", str(self.socket), "--state-dir", str(self.state)]
@@ -106,6 +106,14 @@ class Node:
             if self.daemon is not None:
                 self.daemon.kill()
                 self.daemon.wait()
+
+
+def _target(link: Path) -> str:
+    """The name of what a descriptor refers to; empty for one that was closed since it was listed."""
+    try:
+        return link.readlink().name
+    except FileNotFoundError:
+        return ""
 
 
 def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
