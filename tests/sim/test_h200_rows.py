@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from gpsched.adaptive.simgpu import virtual
 from tests.sim import virtual_gpu as v
 
 
@@ -19,7 +20,7 @@ SECOND_US = 1_000_000
 PERIOD = 10007.0
 REQUESTS = 150
 BE_ALONE = 2503
-Setup = Callable[[v.World, v.Lc, list[v.Be]], object]
+Setup = Callable[[virtual.World, v.Lc, list[v.Be]], object]
 
 
 @dataclass
@@ -39,7 +40,7 @@ def co_run(
     kernel: float = 400,
     setup: Setup | None = None,
 ) -> Run:
-    world = v.World()
+    world = virtual.World()
     lc = v.Lc(world, prep, PERIOD, holds)
     others = [v.Be(world, kernel) for _ in range(bes)]
     for other in others:
@@ -75,7 +76,7 @@ def test_lc_alone(prep: float, measured: float) -> None:
 
 
 def test_be_alone() -> None:
-    world = v.World()
+    world = virtual.World()
     be = v.Be(world)
     world.run(1_000_000)
     assert be.stats().kernels == pytest.approx(BE_ALONE, rel=0.01)
@@ -108,8 +109,8 @@ def test_timeslice_zero_behaves_like_one() -> None:
 
 
 def test_restart_runlist_at_the_launch() -> None:
-    def setup(world: v.World, lc: v.Lc, _: list[v.Be]) -> None:
-        lc.on_launch = lambda: world.control(v.RESTART, [lc.group])
+    def setup(world: virtual.World, lc: v.Lc, _: list[v.Be]) -> None:
+        lc.on_launch = lambda: world.control(virtual.RESTART, [lc.group])
 
     run = co_run(setup=setup)
     assert run.mean == pytest.approx(841, rel=0.05)
@@ -117,14 +118,14 @@ def test_restart_runlist_at_the_launch() -> None:
 
 
 def reservation(kind: str) -> Setup:
-    def setup(world: v.World, lc: v.Lc, bes: list[v.Be]) -> None:
+    def setup(world: virtual.World, lc: v.Lc, bes: list[v.Be]) -> None:
         channels, group = bes[0].channels, [bes[0].group]
         on = {
-            "hard": [(v.DISABLE, channels)],
-            "soft": [(v.DISABLE_SCHEDULING, channels)],
-            "soft+preempt": [(v.DISABLE_SCHEDULING, channels), (v.PREEMPT_WAIT, group)],
+            "hard": [(virtual.DISABLE, channels)],
+            "soft": [(virtual.DISABLE_SCHEDULING, channels)],
+            "soft+preempt": [(virtual.DISABLE_SCHEDULING, channels), (virtual.PREEMPT_WAIT, group)],
         }[kind]
-        off = v.ENABLE_SCHEDULING if kind == "soft" else v.ENABLE
+        off = virtual.ENABLE_SCHEDULING if kind == "soft" else virtual.ENABLE
         v.Reservation(world, lc, on, [(off, channels)])
 
     return setup
@@ -170,14 +171,14 @@ def test_a_single_hold_costs_two_switches_and_a_second_saves_them() -> None:
 
 
 def test_a_single_hold_until_the_end_waits_out_the_slice() -> None:
-    world = v.World()
+    world = virtual.World()
     lc, be = v.Lc(world), v.Be(world)
     be.timeslice(1)
     lc.timeslice(100_000)
     world.run(50_000)
-    world.submit(lc.side, v.HOLD, lc.FLAG, 1)
+    world.submit(lc.side, virtual.HOLD, lc.FLAG, 1)
     world.run(world.now + 1000)
-    seq = world.submit(lc.main, v.KERNEL, 1000)
+    seq = world.submit(lc.main, virtual.KERNEL, 1000)
     finished: list[float] = []
     world.when_done(lc.main, seq, lambda: finished.append(world.now))
     begin = world.now
@@ -207,7 +208,7 @@ def test_two_be_at_one_microsecond_starve() -> None:
 
 
 def test_two_be_at_the_default_lose_a_tenth_to_switching() -> None:
-    world = v.World()
+    world = virtual.World()
     bes = [v.Be(world) for _ in range(2)]
     world.run(2_000_000)
     assert 0.88 <= sum(be.stats().kernels for be in bes) / 2 / BE_ALONE <= 0.93
@@ -222,8 +223,8 @@ def test_two_be_at_the_default() -> None:
 
 
 def test_two_be_hold_and_restart_at_the_hint() -> None:
-    def setup(world: v.World, lc: v.Lc, _: list[v.Be]) -> None:
-        lc.on_hint = lambda: world.control(v.RESTART, [lc.group])
+    def setup(world: virtual.World, lc: v.Lc, _: list[v.Be]) -> None:
+        lc.on_hint = lambda: world.control(virtual.RESTART, [lc.group])
 
     run = co_run(500, bes=2, holds=2, lc_slice=SECOND_US, setup=setup)
     assert run.mean == pytest.approx(1787, rel=0.08)
@@ -253,12 +254,12 @@ def test_turns_beat_the_default_for_everybody() -> None:
 
 
 def test_realtime_makes_things_worse() -> None:
-    run = co_run(setup=lambda world, lc, _: world.control(v.REALTIME, [lc.group], 1))
+    run = co_run(setup=lambda world, lc, _: world.control(virtual.REALTIME, [lc.group], 1))
     assert run.mean == pytest.approx(2132, rel=0.06)
     assert run.mean > co_run().mean * 1.2
 
 
-@pytest.mark.parametrize("kind", [v.INTERLEAVE, v.SCHEDULE])
+@pytest.mark.parametrize("kind", [virtual.INTERLEAVE, virtual.SCHEDULE])
 def test_interleave_and_schedule_change_nothing(kind: int) -> None:
     default = co_run()
     changed = co_run(setup=lambda world, _, bes: world.control(kind, [bes[0].group], 0))
@@ -266,19 +267,19 @@ def test_interleave_and_schedule_change_nothing(kind: int) -> None:
     assert changed.rates == pytest.approx(default.rates, rel=0.01)
 
 
-def kernels_in(world: v.World, be: v.Be, us: float) -> int:
+def kernels_in(world: virtual.World, be: v.Be, us: float) -> int:
     before = be.stats().kernels
     world.run(world.now + us)
     return int(be.stats().kernels - before)
 
 
 def test_disable_stops_and_enable_resumes_with_the_state_intact() -> None:
-    world = v.World()
+    world = virtual.World()
     be = v.Be(world, kernel=8000)
-    world.run(world.control(v.DISABLE, be.channels) + 4000)
+    world.run(world.control(virtual.DISABLE, be.channels) + 4000)
     assert kernels_in(world, be, 50_000) == 0
     gpu_us = be.stats().gpu_ns / 1000
-    world.run(world.control(v.ENABLE, be.channels))
+    world.run(world.control(virtual.ENABLE, be.channels))
     assert kernels_in(world, be, 80_000) == pytest.approx(10, abs=1)
     # The kernel that was cut off went on where it was: no GPU time was spent twice.
     done_us = be.stats().kernels * 8000
@@ -288,36 +289,36 @@ def test_disable_stops_and_enable_resumes_with_the_state_intact() -> None:
 
 
 def test_scheduling_only_disable_acts_at_the_next_switch() -> None:
-    world = v.World()
-    be, other = v.Be(world), v.Process(world)
+    world = virtual.World()
+    be, other = v.Be(world), virtual.Process(world)
     queue = other.stream()
-    world.run(world.control(v.DISABLE_SCHEDULING, be.channels) + 5000)
+    world.run(world.control(virtual.DISABLE_SCHEDULING, be.channels) + 5000)
     assert kernels_in(world, be, 40_000) == pytest.approx(100, abs=1)
-    world.submit(queue, v.KERNEL, 100_000)
+    world.submit(queue, virtual.KERNEL, 100_000)
     world.run(world.now + 10_000)
     assert kernels_in(world, be, 40_000) == 0
-    world.run(world.control(v.ENABLE_SCHEDULING, be.channels) + 2000)
+    world.run(world.control(virtual.ENABLE_SCHEDULING, be.channels) + 2000)
     assert kernels_in(world, be, 40_000) == pytest.approx(100, abs=1)
     world.close()
 
 
 def test_preempt_is_one_shot() -> None:
-    world = v.World()
+    world = virtual.World()
     be = v.Be(world)
     switches = be.stats().switches
-    world.run(world.control(v.PREEMPT, [be.group]) + 1000)
+    world.run(world.control(virtual.PREEMPT, [be.group]) + 1000)
     assert be.stats().switches > switches
     assert kernels_in(world, be, 40_000) == pytest.approx(100, abs=1)
     world.close()
 
 
 def test_controls_of_one_gpu_queue_behind_each_other() -> None:
-    world = v.World(gpus=2)
+    world = virtual.World(gpus=2)
     be, other = v.Be(world), v.Be(world, gpu=1)
     world.run(10_000)
-    first = world.control(v.RESTART, [be.group]) - world.now
-    second = world.control(v.RESTART, [be.group]) - world.now
-    elsewhere = world.control(v.RESTART, [other.group], gpu=1) - world.now
+    first = world.control(virtual.RESTART, [be.group]) - world.now
+    second = world.control(virtual.RESTART, [be.group]) - world.now
+    elsewhere = world.control(virtual.RESTART, [other.group], gpu=1) - world.now
     assert second == pytest.approx(2 * first)
     assert elsewhere == pytest.approx(first)
     world.close()
