@@ -19,6 +19,10 @@ _LISTEN = re.compile(r"|(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}")
 _PATTERNS = ("exe", "command", "user", "cgroup", "container", "slurm_qos", "pod", "env")
 Microseconds = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+Weight = Annotated[float, msgspec.Meta(gt=0.0, le=1000.0)]
+Priority = Annotated[int, msgspec.Meta(ge=-1000, le=1000)]
+Order = Literal["deadline", "laxity", "priority", "share"]
+ORDERS: tuple[Order, ...] = ("deadline", "laxity", "priority", "share")
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +30,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     ``exe``, ``cgroup``, ``slurm_qos`` and ``pod`` (NAMESPACE/NAME) are shell patterns, ``command`` a regular expression
     searched in the command line, ``user`` and ``container`` names, ``env`` maps variables of the process to shell
-    patterns.
+    patterns. ``priority`` (higher goes first) and ``weight`` count among several of a class on one GPU.
     """
 
     name: str = ""
@@ -41,6 +45,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     tenant: str | None = None
     slo: str | None = None
+    priority: Priority = 0
+    weight: Weight = 1.0
 
     @property
     def slo_us(self) -> float | None:
@@ -61,17 +67,51 @@ class Reservations(msgspec.Struct, frozen=True, kw_only=True):
     ``level``           the highest level to use; ``auto`` takes what serves each process best
     ``limit_us``        no reservation lasts longer
     ``be_floor``        share of the time that best-effort work keeps, whatever latency-critical processes ask for
-    ``turn_us``         how long each of several best-effort processes has the GPU in turn
+    ``turn_us``         how long each of several best-effort processes of equal weight has the GPU in turn
+    ``alone_turn_us``   the same while no latency-critical process is there: each change of turns costs about 0.5 ms
     ``waste_budget``    largest share of GPU time that may be reserved and idle
-    ``max_per_second``  reservations of one process; more are ignored, and counted
+    ``lc_budget``       largest share of the time that one process may keep reserved, or else it loses its reservations
+    ``max_per_second``  reservations of one process; more are ignored and counted, and it loses its reservations
     """
 
     level: Literal["auto", "timeslice", "reserve", "hold"] = "auto"
     limit_us: Microseconds = 100_000
     be_floor: Share = 0.1
     turn_us: Annotated[int, msgspec.Meta(ge=5_000, le=1_000_000)] = 50_000
+    alone_turn_us: Annotated[int, msgspec.Meta(ge=5_000, le=1_000_000)] = 100_000
     waste_budget: Share = 0.01
+    lc_budget: Share = 0.8
     max_per_second: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 2_000
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """Several latency-critical processes on one GPU.
+
+    ``order``      who goes first: ``deadline`` the earliest (arrival plus objective), ``laxity`` the least to spare
+                   (the same less the length of its bursts), ``priority`` the highest; or ``share``: time by weight
+    ``behind_us``  slice of those that are not first: how long the driver lets one hold up who goes before it
+    ``period_us``  with ``share``: the slices of all together
+    """
+
+    order: Order = "deadline"
+    behind_us: Microseconds = 1_000
+    period_us: Microseconds = 8_000
+
+
+class Admission(msgspec.Struct, frozen=True, kw_only=True):
+    """When the latency-critical processes of one GPU need more of it than there is.
+
+    ``action``    what the last in order becomes: ``observe`` (watched, with its own slices), ``be`` (best-effort for
+                  the time being), or ``off`` to let all in
+    ``capacity``  share of the GPU that they may need together
+    ``quantile``  of each one's GPU time per second that counts as its need
+    ``retry_s``   how long it stays out at least; doubles each time, up to 32 times
+    """
+
+    action: Literal["observe", "be", "off"] = "observe"
+    capacity: Share = 0.9
+    quantile: Share = 0.9
+    retry_s: Annotated[float, msgspec.Meta(ge=1.0, le=3600.0)] = 30.0
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,10 +129,16 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings: sections, whose keys later files override one by one, and lists, which add up."""
+    """All settings: sections, whose keys later files override one by one, and lists, which add up.
+
+    ``tenants`` maps tenants to their weights; best-effort processes get GPU time in proportion, 1 where none is named.
+    """
 
     timeslice: Timeslice = Timeslice()
     reservations: Reservations = Reservations()
+    policy: Policy = Policy()
+    admission: Admission = Admission()
+    tenants: dict[str, Weight] = {}
     metrics: Metrics = Metrics()
     rule: list[Rule] = []
 
@@ -115,7 +161,7 @@ def load(path: Path, directory: Path | None = None, *, required: bool = False) -
 def overlay(config: Config, changes: dict[str, dict[str, Any]]) -> Config:
     """Return the settings with some keys of some sections changed; raise ``ConfigError`` as ``load`` does."""
     for section, value in changes.items():
-        if section in Config.__struct_fields__ and not isinstance(getattr(config, section), msgspec.Struct):
+        if section in Config.__struct_fields__ and isinstance(getattr(config, section), list):
             raise ConfigError("policy", section, "is a list; change it in the configuration file, and reload")
         if not isinstance(value, dict):
             raise ConfigError("policy", section, "is a section; give SECTION.KEY")
@@ -155,6 +201,8 @@ def _merge(base: Config, read: tuple[dict[str, Any], Config]) -> Config:
         old, given = getattr(base, name), getattr(new, name)
         if isinstance(old, list):
             merged[name] = old + given
+        elif isinstance(old, dict):
+            merged[name] = old | given
         else:
             changes = {key: getattr(given, key) for key in raw.get(name, {})}
             merged[name] = msgspec.structs.replace(old, **changes)
