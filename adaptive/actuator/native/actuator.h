@@ -73,6 +73,7 @@ struct gpu {
 	bool busy;     /* a thread is inside the driver for it */
 	bool restored; /* when stopping */
 	__u32 turn;
+	__u32 idle_turns;		/* bit i: the plan gives turn i to nobody, all wait */
 	__u64 turn_left_ns, turn_since; /* turn_since NEVER: the clock of turns stands still */
 	__s64 budget_ns;		/* reserved time that is left; see max_reserved_permille */
 	bool exhausted;

@@ -140,9 +140,24 @@ static int take_all(struct actuator *a, const struct ga_plans *plans, __u64 now)
 	return 0;
 }
 
-static void take_gpu(struct gpu *u, const struct ga_gpu *plan, __u64 now)
+/* A turn that no group of the plan has is idle; one whose process exits later is not, and is passed on at once. */
+static __u32 idle_turns(const struct ga_plans *plans, unsigned gpu)
 {
-	turns_publish(u, plan);
+	__u32 idle = ~0u;
+
+	for (__u32 i = 0; i < plans->group_count; i++) {
+		const struct ga_group *g = &plans->groups[i];
+
+		if (g->role == GA_ROLE_BE && g->gpu == gpu && g->turn < GA_MAX_TURNS)
+			idle &= ~(1u << g->turn);
+	}
+	return idle;
+}
+
+static void take_gpu(struct gpu *u, const struct ga_plans *plans, __u64 now)
+{
+	turns_publish(u, &plans->gpus[u->index]);
+	u->idle_turns = idle_turns(plans, u->index);
 	if (!u->known) {
 		u->turn_since = now;
 		u->budget_at = now - 2000000000ull; /* starts with a full budget */
@@ -162,7 +177,7 @@ int publish(struct actuator *a, __u64 now)
 	if (!threads_at_least(a, plans.gpu_count + 1))
 		return -EAGAIN;
 	for (__u32 i = 0; i < plans.gpu_count; i++)
-		take_gpu(&a->gpus[i], &plans.gpus[i], now);
+		take_gpu(&a->gpus[i], &plans, now);
 	error = take_all(a, &plans, now);
 	for_each_gpu(a, u) if (u->known) gpu_settle(a, u->index, now);
 	return error;

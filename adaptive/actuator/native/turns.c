@@ -39,6 +39,8 @@ void turns_clock(struct gpu *u, __u64 now)
 
 static bool turn_is_alive(const struct gpu *u)
 {
+	if (u->idle_turns >> u->turn & 1)
+		return true;
 	for_each_group(u->actuator, g)
 	{
 		if (g->used && !g->leaving && !g->dead && g->plan.role == GA_ROLE_BE && g->plan.gpu == u->index &&

@@ -88,3 +88,15 @@ def test_one_process_alone_has_no_turns(rig):
     time.sleep(0.05)
     assert rig.controls() == []
     assert rig.actuator.counters().turns == 0
+
+
+def test_in_a_turn_of_nobody_all_wait(rig):
+    """How best-effort work is kept to a share of the time: one job, and a turn that no job has."""
+    (job,) = rig.be[:1]
+    members = [rig.member(rig.lc), rig.member(job, turn=0)]
+    rig.publish(rig.plan(), members=members, gpus=(GpuPlan((20_000, 20_000)),))
+    until(lambda: rig.is_disabled(job))
+    until(lambda: not rig.is_disabled(job))
+    until(lambda: rig.is_disabled(job))
+    rig.publish(rig.plan(), members=members, gpus=(GpuPlan(),))
+    until(lambda: not rig.is_disabled(job))
