@@ -1,0 +1,54 @@
+"""A GPU in virtual time on which windows are run: seconds of load in a fraction of a second, the same each time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpsched.adaptive.simgpu.virtual import World
+from gpsched.bench.scenario import Lc
+from gpsched.bench.tuner.actors import ScriptedJob, ScriptedService, arrivals
+from gpsched.bench.tuner.control import Actuation, Control
+
+
+_SETTLE_US = 20_000.0  # from new settings to the first request that counts
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one window showed: latencies of each service's requests, and each job's share of the GPU's time."""
+
+    latencies_us: list[list[float]]
+    shares: list[float]
+    rates: list[float]
+
+
+class VirtualGpu:
+    """Services and jobs that stay while settings, rates and the number of jobs change. ``seed``: of load and noise."""
+
+    def __init__(self, services: Sequence[Lc], seed: int = 1) -> None:
+        self._random = np.random.default_rng(seed)
+        self._world = World()
+        self._services = [ScriptedService(self._world, lc, i, self._random) for i, lc in enumerate(services)]
+        self._jobs: list[ScriptedJob] = []
+        self._control = Control(self._world, self._services, self._jobs)
+
+    def close(self) -> None:
+        """Free the engine."""
+        self._world.close()
+
+    def window(self, actuation: Actuation, rates: Sequence[float], jobs: int, seconds: float) -> Seen:
+        """Run a window with so many requests a second for each service, beside the first ``jobs`` jobs."""
+        while len(self._jobs) < jobs:
+            self._jobs.append(ScriptedJob(self._world))
+        self._control.apply(actuation, self._jobs)
+        self._world.run(self._world.now + _SETTLE_US)
+        start, length = self._world.now, seconds * 1e6
+        for service, rate in zip(self._services, rates, strict=True):
+            service.latencies.clear()
+            for time in arrivals(service.lc, rate, start, length, self._random) if rate else ():
+                self._world.at(time, service.arrive)
+        before = [job.work_us() for job in self._jobs]
+        self._world.run(start + length)
+        shares = [(job.work_us() - work) / length for job, work in zip(self._jobs, before, strict=True)]
+        return Seen([list(service.latencies) for service in self._services], shares, list(rates))
