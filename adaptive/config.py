@@ -69,6 +69,9 @@ class Reservations(msgspec.Struct, frozen=True, kw_only=True):
     ``be_floor``        share of the time that best-effort work keeps, whatever latency-critical processes ask for
     ``turn_us``         how long each of several best-effort processes of equal weight has the GPU in turn
     ``alone_turn_us``   the same while no latency-critical process is there: each change of turns costs about 0.5 ms
+    ``offset_shift_us``  how much later than learned a reservation begins; negative: earlier
+    ``quiet_extra_us``  how much longer than learned the GPU is kept after a burst, for the next
+    ``be_share``        share of the time outside reservations that is open to best-effort work
     ``waste_budget``    largest share of GPU time that may be reserved and idle
     ``lc_budget``       largest share of the time that one process may keep reserved, or else it loses its reservations
     ``max_per_second``  reservations of one process; more are ignored and counted, and it loses its reservations
@@ -79,6 +82,9 @@ class Reservations(msgspec.Struct, frozen=True, kw_only=True):
     be_floor: Share = 0.1
     turn_us: Annotated[int, msgspec.Meta(ge=5_000, le=1_000_000)] = 50_000
     alone_turn_us: Annotated[int, msgspec.Meta(ge=5_000, le=1_000_000)] = 100_000
+    offset_shift_us: Annotated[int, msgspec.Meta(ge=-100_000, le=100_000)] = 0
+    quiet_extra_us: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
+    be_share: Annotated[float, msgspec.Meta(ge=0.05, le=1.0)] = 1.0
     waste_budget: Share = 0.01
     lc_budget: Share = 0.8
     max_per_second: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 2_000
@@ -114,6 +120,19 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
     retry_s: Annotated[float, msgspec.Meta(ge=1.0, le=3600.0)] = 30.0
 
 
+class Tuner(msgspec.Struct, frozen=True, kw_only=True):
+    """The process that tunes the settings while work runs (docs/tuner.md).
+
+    ``enabled``     whether the daemon starts it
+    ``window_s``    how long settings are measured
+    ``guarantees``  tenants whose best-effort work keeps this share of the time, whatever is forecast
+    """
+
+    enabled: bool = False
+    window_s: Annotated[float, msgspec.Meta(ge=1.0, le=5.0)] = 2.0
+    guarantees: dict[str, Share] = {}
+
+
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """Where metrics go: ``listen`` is ADDRESS:PORT for Prometheus, ``textfile`` for node_exporter; both off."""
 
@@ -140,6 +159,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     admission: Admission = Admission()
     tenants: dict[str, Weight] = {}
     metrics: Metrics = Metrics()
+    tuner: Tuner = Tuner()
     rule: list[Rule] = []
 
 

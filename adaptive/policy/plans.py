@@ -1,6 +1,7 @@
 """Turns what was decided for each process into the actuator's plans: pure, no I/O."""
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from gpsched.adaptive.actuator.plans import GpuPlan, Mechanism, Member, Plan, PlanSet, Role, Trigger
 from gpsched.adaptive.config import Reservations
@@ -28,9 +29,15 @@ def sharing(processes: Iterable[Process]) -> dict[Gpu, tuple[list[Process], list
     return {gpu: (lc, be) for gpu, (lc, be) in shared.items() if be}
 
 
-def build(processes: Iterable[Process], choices: Mapping[int, Choice], settings: Reservations) -> PlanSet:
+def build(
+    processes: Iterable[Process],
+    choices: Mapping[int, Choice],
+    settings: Reservations,
+    tuned: Mapping[Gpu, Reservations] = MappingProxyType({}),
+) -> PlanSet:
     """Return plans for every GPU on which best-effort work gives way to others, or takes turns.
 
+    ``tuned``: settings of single GPUs, in place of ``settings``.
     All groups whose slices were changed are members, so that the actuator restores them should the daemon be killed.
     """
     gpus: list[GpuPlan] = []
@@ -40,20 +47,24 @@ def build(processes: Iterable[Process], choices: Mapping[int, Choice], settings:
         if not lc and len(be) < 2:
             continue
         index = len(gpus)
-        gpus.append(GpuPlan(_turns(be, settings), 1.0 - settings.be_floor))
+        own = tuned.get(gpu, settings)
+        gpus.append(GpuPlan(_turns(be, own), 1.0 - own.be_floor))
         for turn, process in enumerate(be):
             members += _members(process, gpu, Role.BE, index, turn)
         for process in lc:
             members += _members(process, gpu, Role.LC, index, 0)
             if process.mechanism in _MECHANISMS and process.pid in choices:
-                plans.append(_plan(process, choices[process.pid], index, settings))
+                plans.append(_plan(process, choices[process.pid], index, own))
     return PlanSet(tuple(gpus), tuple(members), tuple(plans))
 
 
 def _turns(be: list[Process], settings: Reservations) -> tuple[int, ...]:
-    if len(be) < 2:
+    """Where best-effort work has but a share of the time, the rest is a turn of nobody."""
+    turns = tuple(settings.turn_us for _ in be)
+    idle = round(sum(turns) * (1.0 / settings.be_share - 1.0))
+    if len(be) < 2 and not idle:
         return ()
-    return tuple(settings.turn_us for _ in be)
+    return (*turns, idle) if idle else turns
 
 
 def _members(process: Process, gpu: Gpu, role: Role, index: int, turn: int) -> list[Member]:
@@ -67,18 +78,20 @@ def _plan(process: Process, choice: Choice, index: int, settings: Reservations) 
     return Plan(
         pid=process.pid,
         gpu=index,
-        triggers=tuple(trigger for hint in choice.triggers for trigger in _triggers(hint))[:_MAX_TRIGGERS],
+        triggers=tuple(trigger for hint in choice.triggers for trigger in _triggers(hint, settings.offset_shift_us))[
+            :_MAX_TRIGGERS
+        ],
         mechanism=_MECHANISMS[process.mechanism],
         limit_us=round(limit),
         launch_within_us=round(min(limit, max(waits, default=limit))),
-        quiet_us=round(choice.quiet_us),
+        quiet_us=round(choice.quiet_us) + settings.quiet_extra_us,
         release_calls=frozenset({Call.GRAPH_LAUNCH}),  # one launch is the burst; else a sync tells that all is queued
         max_per_second=settings.max_per_second,
     )
 
 
-def _triggers(hint: Hint) -> list[Trigger]:
-    matcher, offset = hint.matcher, max(0, round(hint.offset_us))
+def _triggers(hint: Hint, shift_us: int) -> list[Trigger]:
+    matcher, offset = hint.matcher, max(0, round(hint.offset_us) + shift_us)
     if matcher.kind in ANNOUNCED:
         return [Trigger(kind=Kind.HINT, offset_us=0)]
     if matcher.kind == WakeKind.FIRST_LAUNCH:

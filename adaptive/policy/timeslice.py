@@ -5,8 +5,9 @@ at once. The same setting starves best-effort processes as soon as there are two
 unless they take turns: only one of them is enabled at a time then.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from gpsched.adaptive.config import Timeslice
 from gpsched.adaptive.workloads.registry import Process
@@ -24,18 +25,21 @@ class Decision:
 
 
 def decide(
-    processes: Iterable[Process], settings: Timeslice, turns: Container[Gpu] = frozenset()
+    processes: Iterable[Process],
+    settings: Timeslice,
+    turns: Container[Gpu] = frozenset(),
+    tuned: Mapping[Gpu, Timeslice] = MappingProxyType({}),
 ) -> dict[tuple[int, Gpu], Decision]:
     """Return a decision for every (pid, GPU) on which a managed process computes.
 
-    ``turns``: GPUs whose best-effort processes take turns.
+    ``turns``: GPUs whose best-effort processes take turns. ``tuned``: settings of single GPUs.
     """
     on_gpu: dict[Gpu, list[Process]] = {}
     for process in processes:
         for gpu in process.gpus():
             on_gpu.setdefault(gpu, []).append(process)
     return {
-        (process.pid, gpu): _decide_one(process, sharers, settings, gpu in turns)
+        (process.pid, gpu): _decide_one(process, sharers, tuned.get(gpu, settings), gpu in turns)
         for gpu, sharers in on_gpu.items()
         for process in sharers
     }

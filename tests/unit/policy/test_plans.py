@@ -108,3 +108,21 @@ def test_no_reservation_outlasts_the_limit(burst_limit: float, wait: float) -> N
     lc = _process(1, "lc", 0, mechanism="reserve")
     (plan,) = plans.build([lc, _process(2, "be", 0)], {1: choice}, SETTINGS).plans
     assert plan.launch_within_us <= plan.limit_us <= SETTINGS.limit_us
+
+
+def test_a_share_of_the_time_is_a_turn_of_nobody() -> None:
+    settings = Reservations(be_share=0.25, turn_us=10_000)
+    one = plans.build([_process(1, "lc", 0), _process(2, "be", 0)], {}, settings)
+    assert one.gpus[0].turns_us == (10_000, 30_000)
+    two = plans.build([_process(1, "lc", 0), _process(2, "be", 0), _process(3, "be", 0)], {}, settings)
+    assert two.gpus[0].turns_us == (10_000, 10_000, 60_000)
+    assert {member.turn for member in two.members if member.role is Role.BE} == {0, 1}
+
+
+def test_a_gpu_may_have_settings_of_its_own() -> None:
+    lc, be = _process(1, "lc", 0, 7, mechanism="reserve"), _process(2, "be", 0, 7)
+    own = {7: Reservations(offset_shift_us=-100, quiet_extra_us=500, be_share=0.5)}
+    before, after = plans.build([lc, be], {1: _choice()}, SETTINGS, own).plans
+    assert after.triggers[0].offset_us == before.triggers[0].offset_us - 100
+    assert after.quiet_us == before.quiet_us + 500
+    assert [bool(gpu.turns_us) for gpu in plans.build([lc, be], {}, SETTINGS, own).gpus] == [False, True]
