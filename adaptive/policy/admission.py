@@ -1,0 +1,94 @@
+"""Which latency-critical processes a GPU takes, when together they need more of it than there is.
+
+The last in order is left out: the lowest priority, then the youngest. One at a time, after the need was too high for
+some seconds, since a new process may only be starting. It is let in again once its need, as it was, fits with room to
+spare and its time is over; that time doubles each time, so that two that do not fit do not take turns at failing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpsched.adaptive.config import Admission
+
+
+_PATIENCE = 3  # seconds in a row
+_ROOM = 0.05  # of the GPU that must be free beyond the need of who is let in
+_LONGEST = 32  # times retry_s
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A latency-critical process on a GPU. ``need``: share of GPU time, None while not known."""
+
+    pid: int
+    need: float | None
+    bursts: int = 0
+    burst_us: float = 0.0
+    priority: int = 0
+    since: float = 0.0
+
+
+@dataclass
+class _Out:
+    burst_us: float
+    until: float
+    waited_s: float
+    reason: str
+
+
+class Admissions:
+    """Fed once a second with all claims by GPU; ``refused`` says who is out, and why. Times in seconds."""
+
+    def __init__(self) -> None:
+        self._out: dict[int, _Out] = {}
+        self._waited: dict[int, float] = {}
+        self._full: dict[object, int] = {}
+
+    @property
+    def refused(self) -> Mapping[int, str]:
+        """The processes that are out, and the reason for people."""
+        return {pid: out.reason for pid, out in self._out.items()}
+
+    def feed(self, now: float, gpus: Mapping[object, Sequence[Claim]], settings: Admission) -> None:
+        """Judge anew."""
+        if settings.action == "off":
+            self._out.clear()
+        for gpu, claims in gpus.items():
+            inside = [claim for claim in claims if claim.pid not in self._out]
+            needed = sum(claim.need or 0.0 for claim in inside)
+            if settings.action != "off" and needed > settings.capacity and len(inside) > 1:
+                self._full[gpu] = self._full.get(gpu, 0) + 1
+                if self._full[gpu] >= _PATIENCE:
+                    self._refuse(now, inside, needed, settings)
+                    self._full[gpu] = 0
+            else:
+                self._full[gpu] = 0
+                self._readmit(now, claims, needed, settings)
+        self._full = {gpu: count for gpu, count in self._full.items() if gpu in gpus}
+
+    def forget(self, pid: int) -> None:
+        """The process ended or is left alone."""
+        self._out.pop(pid, None)
+        self._waited.pop(pid, None)
+
+    def _refuse(self, now: float, inside: Sequence[Claim], needed: float, settings: Admission) -> None:
+        known = [claim for claim in inside if claim.need]
+        last = min(known, key=lambda claim: (claim.priority, -claim.since))
+        wait = min(2 * self._waited.get(last.pid, settings.retry_s / 2), _LONGEST * settings.retry_s)
+        self._waited[last.pid] = wait
+        others = needed - (last.need or 0.0)
+        reason = (
+            f"not admitted: needs {last.need:.0%} of the GPU, the other latency-critical {others:.0%}, "
+            f"and admission.capacity is {settings.capacity:.0%}"
+        )
+        self._out[last.pid] = _Out(last.burst_us, now + wait, wait, reason)
+
+    def _readmit(self, now: float, claims: Sequence[Claim], needed: float, settings: Admission) -> None:
+        """Let in the first in order that fits by the length that its bursts had, and the number that it has now."""
+        for claim in sorted(claims, key=lambda claim: (-claim.priority, claim.since)):
+            out = self._out.get(claim.pid)
+            if out is None or now < out.until:
+                continue
+            if needed + claim.bursts * out.burst_us / 1e6 + _ROOM <= settings.capacity:
+                del self._out[claim.pid]
+                return

@@ -1,0 +1,99 @@
+"""Who reserves too much loses its reservations until it behaves.
+
+Judged second by second, by three bounds: the time it kept reserved (``lc_budget``), what of that was idle
+(``waste_budget`` with a wide margin: the learner keeps it by itself), and how often it asked (``max_per_second``).
+It has to keep them for a whole probation before it may reserve again, and the next probation is twice as long.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpsched.adaptive.config import Reservations
+
+
+_PATIENCE = 2  # seconds in a row
+_PROBATION_S = 10.0
+_LONGEST_S = 640.0
+_WASTE = 10.0  # times the budget
+
+
+@dataclass
+class _Process:
+    reserved_us: float = 0.0
+    idle_us: float = 0.0
+    asked: int = 0
+    bad: int = 0
+    reason: str = ""
+    probation_s: float = _PROBATION_S
+    until: float | None = None  # while it has no reservations
+    good_since: float = 0.0
+
+
+class Conduct:
+    """Fed with what was asked for and reserved; times in seconds, durations in µs."""
+
+    def __init__(self) -> None:
+        self._processes: dict[int, _Process] = {}
+
+    @property
+    def suspended(self) -> Mapping[int, str]:
+        """The processes that have lost their reservations, and the reason for people."""
+        return {pid: each.reason for pid, each in self._processes.items() if each.until is not None}
+
+    def asked(self, pid: int) -> None:
+        """A reservation was asked for, whether or not it was made."""
+        self._of(pid).asked += 1
+
+    def reserved(self, pid: int, length_us: float, idle_us: float) -> None:
+        """A reservation ended; for ``idle_us`` of it the GPU waited."""
+        process = self._of(pid)
+        process.reserved_us += length_us
+        process.idle_us += idle_us
+
+    def forget(self, pid: int) -> None:
+        """The process ended or is left alone."""
+        self._processes.pop(pid, None)
+
+    def close(self, now: float, elapsed_s: float, used: Mapping[int, float], settings: Reservations) -> None:
+        """End a window. ``used``: the share of it in which each process was in a burst."""
+        for pid, process in self._processes.items():
+            fault = _fault(process, elapsed_s, used.get(pid, 0.0), settings)
+            process.reserved_us = process.idle_us = 0.0
+            process.asked = 0
+            if process.until is None:
+                self._judge(process, fault, now)
+            elif fault:
+                process.until = now + process.probation_s
+                process.reason = _lost(fault, process.probation_s)
+            elif now >= process.until:
+                process.until, process.bad, process.good_since = None, 0, now
+
+    def _judge(self, process: _Process, fault: str, now: float) -> None:
+        process.bad = process.bad + 1 if fault else 0
+        if process.bad >= _PATIENCE:
+            process.until = now + process.probation_s
+            process.reason = _lost(fault, process.probation_s)
+            process.probation_s = min(2 * process.probation_s, _LONGEST_S)
+        elif now - process.good_since > 2 * process.probation_s:
+            process.probation_s = _PROBATION_S
+
+    def _of(self, pid: int) -> _Process:
+        return self._processes.setdefault(pid, _Process())
+
+
+def _fault(process: _Process, elapsed_s: float, used: float, settings: Reservations) -> str:
+    """While it may not reserve, its bursts tell how much it would."""
+    reserved = max(process.reserved_us / (elapsed_s * 1e6), used if process.until is not None else 0.0)
+    idle = process.idle_us / (elapsed_s * 1e6)
+    asked = process.asked / elapsed_s
+    if asked > settings.max_per_second:
+        return f"asked for {asked:.0f} a second, more than reservations.max_per_second = {settings.max_per_second}"
+    if reserved > settings.lc_budget:
+        return f"kept the GPU for {reserved:.0%} of the time, more than reservations.lc_budget = {settings.lc_budget:g}"
+    if idle > _WASTE * settings.waste_budget:
+        return f"left the GPU idle for {idle:.0%} of the time, reserved for nothing"
+    return ""
+
+
+def _lost(fault: str, probation_s: float) -> str:
+    return f"has no reservations: it {fault}; again once it behaves for {probation_s:.0f} s"

@@ -1,0 +1,49 @@
+"""The floor of best-effort work where slices decide: a latency-critical process that always computes leaves it nothing.
+
+Reservations have a bound of their own (``max_reserved``). But whoever has slices of 1 s beside slices of 1 µs needs no
+reservation to keep the GPU, as long as it always has work. Then both get slices in proportion to the floor, until
+there is room again. That costs the service its head start, which it cannot use anyway: its queue is never empty.
+"""
+
+import math
+from dataclasses import dataclass
+
+
+_BE_US = 4_096  # of the best-effort process that runs; long beside a change of context
+_LC_US = 2_048  # at least, for the same reason
+_LONGEST_US = 1_000_000
+_HEAD_US = 36.0  # part of each slice that passes while the context is loaded (docs/simgpu.md)
+_LEAVES = 0.9  # crowding ends below this part of where it began
+_WINDOWS = 2  # of a second: it begins once this many in a row were full
+
+
+def slices(floor: float, switch_us: float, lc: int = 1, be: int = 1) -> tuple[int, int]:
+    """Return the slices in µs of ``lc`` and ``be`` processes with which the latter keep the floor (0 to 1) together.
+
+    In a round everybody has one slice, and each begins with a change of context.
+    """
+    lost = (lc + be) * switch_us
+    lc_us = (be * (_BE_US - _HEAD_US) / floor - be * _BE_US - lost) / lc
+    if lc_us >= _LC_US:
+        return min(_LONGEST_US, int(lc_us)), _BE_US
+    be_us = (floor * (lc * _LC_US + lost) / be + _HEAD_US) / max(1.0 - floor, 1e-6)
+    return _LC_US, min(_LONGEST_US, math.ceil(be_us))
+
+
+@dataclass
+class Crowding:
+    """Whether the latency-critical processes of a GPU leave less than the floor; fed once a second, with hysteresis."""
+
+    crowded: bool = False
+    _full: int = 0
+
+    def feed(self, used: float, floor: float) -> None:
+        """``used``: share of the last second in which latency-critical work ran, or the GPU changed to it and back."""
+        limit = 1.0 - floor
+        if floor <= 0.0:
+            self.crowded, self._full = False, 0
+            return
+        bound = limit * _LEAVES if self.crowded else limit
+        self._full = self._full + 1 if (used >= bound) != self.crowded else 0
+        if self._full >= _WINDOWS:
+            self.crowded, self._full = not self.crowded, 0
