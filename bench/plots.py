@@ -1,22 +1,19 @@
 """The plots of a report, as SVG text to be put into a page."""
 
-import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
-from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from gpsched.bench.arms import NATIVE
 from gpsched.bench.figures import overall_be
 from gpsched.bench.outcome import ArmResult, Point, ScenarioResult
+from gpsched.tuner import svg
 
 
 _QUANTILES = np.concatenate([np.linspace(0, 0.99, 199), np.linspace(0.99, 1, 60)])
-_STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "gpsched", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3}
-#: Okabe and Ito's colours, which readers who see few colours can tell apart. The same arm has the same one everywhere.
+#: As in `gpsched.tuner.svg`. The same arm has the same one everywhere.
 _COLOURS = {
     "resident": "#000000",
     "default": "#D55E00",
@@ -101,22 +98,11 @@ def _panels(draw: Callable[[Any, int], None], count: int) -> str:
     """Plots side by side, three a row, with one legend."""
     columns = min(count, 3)
     rows = -(-count // columns)
-    with rc_context(_STYLE):
-        figure = Figure(figsize=(4.2 * columns + 1.4, 3.1 * rows), layout="constrained")
-        panels = figure.subplots(rows, columns, squeeze=False).flat
-        for index, axes in enumerate(panels):
-            if index < count:
-                draw(axes, index)
-            else:
-                axes.set_visible(False)
-        handles = {
-            label: handle
-            for axes in figure.axes
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-        }
-        if handles:
-            figure.legend(handles.values(), handles.keys(), loc="outside right upper", frameon=False)
-        out = io.StringIO()
-        figure.savefig(out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    text = out.getvalue()
-    return text[text.index("<svg") :]
+    figure, panels = svg.figure(rows, columns, (4.2 + 1.4 / columns, 3.1))
+    for index, axes in enumerate(panels.flat):
+        if index < count:
+            draw(axes, index)
+        else:
+            axes.set_visible(False)
+    svg.shared_legend(figure)
+    return svg.text(figure)

@@ -1,13 +1,13 @@
 """Results for people: tables for the terminal, a self-contained HTML page with plots, and JSON that both are made
 from."""
 
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gpsched.tuner import svg
 from gpsched.tuner.cluster.backtest import Backtest
 from gpsched.tuner.cluster.compare import Verdict, summary, verdicts
 from gpsched.tuner.cluster.engine import Result, Sample
@@ -164,7 +164,7 @@ def timeline_plots(result: Result) -> list[tuple[str, str]]:
         axes[2].plot(days, [s.evictions for s in samples], lw=0.8)
         axes[2].set_ylabel("evictions\nso far")
         axes[2].set_xlabel("day")
-        plots.append((f"{result.policy} on {result.workload}: {model}", _svg(figure)))
+        plots.append((f"{result.policy} on {result.workload}: {model}", svg.text(figure)))
     return plots
 
 
@@ -203,20 +203,10 @@ def forecast_plots(found: Backtest, most: int = 3) -> list[tuple[str, str]]:
         axes[0].set_ylabel("GPUs")
         axes[0].set_xlabel("day")
         axes[0].legend(ncol=4, fontsize=7)
-        plots.append((found.names[row], _svg(figure)))
+        plots.append((found.names[row], svg.text(figure)))
     return plots
 
 
 def _axes(count: int) -> tuple[Any, Any]:
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 1.0 + 1.8 * count), layout="constrained")
-    FigureCanvasSVG(figure)
-    return figure, figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
-
-
-def _svg(figure: Any) -> str:
-    out = io.StringIO()
-    figure.savefig(out, format="svg", metadata={"Date": None})
-    return out.getvalue()[out.getvalue().index("<svg") :]
+    figure, axes = svg.figure(count, size=(10, 1.8 + 1.0 / count), sharex=True)
+    return figure, axes[:, 0]
