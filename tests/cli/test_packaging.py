@@ -58,6 +58,16 @@ def test_the_unit_is_right(tmp_path: Path) -> None:
     assert about_us == []
 
 
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
+def test_the_unit_is_no_weaker_than_it_was(tmp_path: Path) -> None:
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=55"]
+    unit = str(_PACKAGING / "systemd/gpsched.service")
+    result = subprocess.run([*command, unit], capture_output=True, text=True, timeout=60)
+    if "unrecognized option" in result.stderr:
+        pytest.skip("this systemd cannot judge a file")
+    assert result.returncode == 0, result.stdout.splitlines()[-1]
+
+
 def test_the_dashboard_asks_for_metrics_that_exist() -> None:
     text = (_PACKAGING / "grafana.json").read_text()
     dashboard = json.loads(text)
