@@ -19,6 +19,7 @@ from gpsched.adaptive.api import ApiServer
 from gpsched.adaptive.calibration.store import load_costs
 from gpsched.adaptive.config import Config, overlay
 from gpsched.adaptive.doctor.host import Host
+from gpsched.adaptive.driver.module_level import ModuleLevel
 from gpsched.adaptive.errors import UnsupportedHostError, UsageError
 from gpsched.adaptive.freezer import Freezer
 from gpsched.adaptive.gpus import with_engine
@@ -90,7 +91,10 @@ class Daemon:
             self._watch_signals(selector, stack)
             self._probes = Probes()
             stack.callback(self._probes.close)
-            self._node = Node(self._config, self._probes, undo, costs=load_costs(self._state_dir), freezer=freezer)
+            module = ModuleLevel()
+            stack.callback(module.close)
+            costs = load_costs(self._state_dir)
+            self._node = Node(self._config, self._probes, undo, costs=costs, freezer=freezer, module=module)
             stack.callback(self._node.restore_all)
             self._probes.load(self._node.handle)
             self._probes.attach_host_libraries()

@@ -10,12 +10,13 @@ import msgspec
 from gpsched.adaptive.actuator.actuator import Actuator
 from gpsched.adaptive.config import Config
 from gpsched.adaptive.driver import scan
+from gpsched.adaptive.driver.module_level import ModuleLevel
 from gpsched.adaptive.driver.watcher import AllocationWatcher, SliceSetByOwner
 from gpsched.adaptive.errors import GpschedError, NoGpuError, ProcessGoneError, UsageError
 from gpsched.adaptive.freezing import Freezes
 from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.hints.model import HintsReport
-from gpsched.adaptive.model import ATTACHABLE, Class, ProcessView
+from gpsched.adaptive.model import ATTACHABLE, Class, Level, ProcessView
 from gpsched.adaptive.policy.timeslice import Decision, decide
 from gpsched.adaptive.probes.events import (
     CudaEvent,
@@ -39,6 +40,8 @@ from gpsched.adaptive.workloads.registry import Group, Process, Registry
 
 
 log = logging.getLogger(__name__)
+
+_THROUGH_MODULE = "slices by the driver module, which undoes them should gpsched die"
 
 
 class NotManagedError(GpschedError):
@@ -80,10 +83,11 @@ class Node:
         actuator: StartActuator = Actuator,
         costs: Mapping[str, Costs] = LEVELS,
         freezer: Freezes | None = None,
+        module: ModuleLevel | None = None,
     ) -> None:
         self.config = config
         self.registry = Registry()
-        self.keeper = SliceKeeper(undo)
+        self.keeper = SliceKeeper(undo, module=module)
         self._undo = undo
         self._probes = probes
         self._watcher = AllocationWatcher()
@@ -244,6 +248,7 @@ class Node:
             if self.registry.get(pid) is not None:
                 self._scan(pid)
         self.apply()
+        self.keeper.renew()  # last: what the driver module gave up is undone by the next time
 
     def apply(self) -> None:
         """Carry out what policy decides for the present processes."""
@@ -269,15 +274,21 @@ class Node:
             decision = decisions[process.pid, group.group.gpu_id]
             reached &= self.keeper.want(process, group, decision.timeslice_us)
             reasons.append(decision.reason)
-        process.level = process.mechanism if reached else "observe"
+        through_module = bool(groups) and all(self.keeper.in_module(process, group) for group in groups)
+        process.level = self._level(process, through_module) if reached else "observe"
         if groups and not reached:
             process.reason = f"control failed: {self.keeper.last_failure}"
         else:
-            reasons.append(process.hint_reason)
+            reasons += [process.hint_reason, _THROUGH_MODULE if through_module else ""]
             process.reason = "; ".join(filter(None, dict.fromkeys(reasons))) or "no GPU context yet"
         process.out_of_control = self.keeper.failures > failures or (not groups and self._launches(process.pid))
         if process.out_of_control and not groups:
             process.reason = "launches GPU work, but no channel group of it is known"
+
+    @staticmethod
+    def _level(process: Process, through_module: bool) -> Level:
+        """A reservation's rung says more about its latency than the way its slices take."""
+        return "module" if through_module and process.mechanism == "timeslice" else process.mechanism
 
     def _launches(self, pid: int) -> bool:
         """Whether the process uses a GPU, and not only did so before it became another program."""
@@ -360,7 +371,7 @@ class Node:
             self._rescan.add(process.pid)  # its device was made before we watched: only a scan tells
             return
         try:
-            group.group = replace(group.group, gpu_id=self.keeper.control(process.pid).gpu_id(group.group))
+            group.group = replace(group.group, gpu_id=self.keeper.control_of(process, group).gpu_id(group.group))
         except GpschedError as error:
             log.info("%s", error)  # None counts as a GPU of its own: all processes on unknown GPUs share it
 

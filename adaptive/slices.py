@@ -5,8 +5,10 @@ import select
 from collections.abc import Callable
 
 from gpsched.adaptive.driver.control import StockControl
-from gpsched.adaptive.driver.errors import HandleGoneError
+from gpsched.adaptive.driver.errors import HandleGoneError, ModuleAbsentError
 from gpsched.adaptive.driver.files import DriverFiles
+from gpsched.adaptive.driver.module_control import ModuleControl
+from gpsched.adaptive.driver.module_level import ModuleLevel
 from gpsched.adaptive.driver.types import Channel, ChannelGroup
 from gpsched.adaptive.errors import GpschedError, ProcessGoneError
 from gpsched.adaptive.thaw import restore_frozen
@@ -21,11 +23,19 @@ log = logging.getLogger(__name__)
 class SliceKeeper:
     """Knows for each process how to reach its channel groups, and what to put back.
 
+    A group that the driver module knows is controlled through the module, any other by the stock control. Whoever set a
+    slice gives it back. The original is on disk in both cases: the module undoes what it did, but may itself be gone.
     ``failures`` counts controls that failed although their handle lives; ``last_failure`` is the latest message.
     """
 
-    def __init__(self, undo: UndoLog, opener: Callable[[int], DriverFiles] = DriverFiles) -> None:
-        self._undo, self._opener = undo, opener
+    def __init__(
+        self,
+        undo: UndoLog,
+        opener: Callable[[int], DriverFiles] = DriverFiles,
+        module: ModuleLevel | None = None,
+    ) -> None:
+        self._undo, self._opener, self._module = undo, opener, module
+        self._in_module: dict[tuple[int, int, int], Group | None] = {}  # None: left to the stock control
         self._files: dict[int, DriverFiles] = {}
         self._exits = select.epoll()
         self._pid_of: dict[int, int] = {}
@@ -55,6 +65,24 @@ class SliceKeeper:
             self._controls[pid] = StockControl(self.files(pid))
         return self._controls[pid]
 
+    def control_of(self, process: Process, group: Group) -> StockControl | ModuleControl:
+        """The control that this group is under."""
+        return self._module_control(process, group) or self.control(process.pid)
+
+    def in_module(self, process: Process, group: Group) -> bool:
+        """Whether the group is under the driver module's control."""
+        return self._module_control(process, group) is not None
+
+    def renew(self) -> None:
+        """Let what the module holds live on. What it gave up has its own slice again, and is set anew by ``want``."""
+        if self._module is None:
+            return
+        before = self._module.present
+        if not self._module.renew():
+            self._lost()
+        elif self._module.present and not before:
+            self._in_module = {key: group for key, group in self._in_module.items() if group is not None}
+
     def close(self, process: Process) -> None:
         """Close the copies: a copy that is kept would keep a dead program's GPU memory allocated."""
         self._controls.pop(process.pid, None)
@@ -67,10 +95,15 @@ class SliceKeeper:
         self.close(process)
         for group in process.groups.values():
             self.drop(process, group)
+        if self._module is not None:
+            self._module.forget(process.pid)
 
     def drop(self, process: Process, group: Group) -> None:
         """The group died: nothing is left to restore."""
         self.unguard(process, group)
+        self._in_module.pop(_key(process, group), None)
+        if (control := self._module_of(process.pid)) is not None:
+            control.forget(group.group)
         if group.original_us is not None:
             self._undo.restored(_setting(process, group))
 
@@ -94,6 +127,8 @@ class SliceKeeper:
         except ProcessGoneError:
             return False
         except GpschedError as error:
+            if isinstance(error, ModuleAbsentError):
+                self._lost(error.reason)
             self.failures += 1
             again, self.last_failure = self.last_failure == str(error), str(error)
             log.log(logging.DEBUG if again else logging.WARNING, "%s", error)
@@ -111,7 +146,7 @@ class SliceKeeper:
     def _set(self, process: Process, group: Group, us: int) -> None:
         if group.timeslice_us == us and group.intended_us == us:
             return
-        control = self.control(process.pid)
+        control = self.control_of(process, group)
         if group.original_us is None:
             group.original_us = control.get_timeslice(group.group)
             self._undo.changing(_setting(process, group))
@@ -128,11 +163,44 @@ class SliceKeeper:
     def _release(self, process: Process, group: Group) -> None:
         if group.original_us is None:
             return
-        self.control(process.pid).set_timeslice(group.group, group.original_us)
+        if (module := self._module_control(process, group)) is not None:
+            module.restore_timeslice(group.group)
+        else:
+            self.control(process.pid).set_timeslice(group.group, group.original_us)
+            self._in_module.pop(_key(process, group), None)  # from now on the module may have it
         log.info("pid %d group %#x: timeslice %d µs, its own again", process.pid, group.group.handle, group.original_us)
         group.timeslice_us = group.original_us
         self._undo.restored(_setting(process, group))
         group.original_us = group.intended_us = None
+
+    def _module_control(self, process: Process, group: Group) -> ModuleControl | None:
+        """A slice that the stock control has set stays with it: the module would take it for the program's own."""
+        control = self._module_of(process.pid)
+        if control is None:
+            return None
+        key = _key(process, group)
+        if key not in self._in_module:
+            untouched = group.original_us is None or group.timeslice_us == group.original_us
+            self._in_module[key] = group if untouched and self._known(control, group) else None
+        return control if self._in_module[key] is not None else None
+
+    def _module_of(self, pid: int) -> ModuleControl | None:
+        return self._module.control(pid) if self._module is not None else None
+
+    def _known(self, control: ModuleControl, group: Group) -> bool:
+        try:
+            return control.knows(group.group)
+        except GpschedError as error:
+            log.info("%s", error)
+            return False
+
+    def _lost(self, reason: str | None = None) -> None:
+        if reason is not None and self._module is not None:
+            self._module.lose(reason)
+        for group in self._in_module.values():
+            if group is not None and group.original_us is not None:
+                group.timeslice_us = group.original_us
+        self._in_module.clear()
 
 
 def restore_pending(undo: UndoLog, opener: Callable[[int], DriverFiles] = DriverFiles) -> int:
@@ -168,6 +236,10 @@ def _restore_one(undo: UndoLog, setting: Setting, opener: Callable[[int], Driver
     undo.restored(setting)
     log.info("pid %d group %#x: %s restored", setting.pid, setting.handle, setting.kind)
     return True
+
+
+def _key(process: Process, group: Group) -> tuple[int, int, int]:
+    return (process.pid, *group.key)
 
 
 def _setting(process: Process, group: Group) -> Setting:

@@ -16,7 +16,7 @@ def verify(registry: Registry, keeper: SliceKeeper) -> list[SettingCheck]:
 def _check(process: Process, group: Group, keeper: SliceKeeper) -> SettingCheck | None:
     live, problem = None, None
     try:
-        live = keeper.control(process.pid).get_timeslice(group.group)
+        live = keeper.control_of(process, group).get_timeslice(group.group)
     except (HandleGoneError, ProcessGoneError):
         return None
     except GpschedError as error:

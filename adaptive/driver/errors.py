@@ -1,5 +1,7 @@
 """What can go wrong between the daemon and the NVIDIA driver."""
 
+import errno
+
 from gpsched.adaptive.driver.status import status_name
 from gpsched.adaptive.errors import GpschedError, UnsupportedHostError
 
@@ -84,3 +86,32 @@ class UnsupportedDriverError(UnsupportedHostError):
             f"NVIDIA driver {version} ({flavour}) {reason}",
             "install driver branch 535 or newer, with the open kernel modules where the GPU has them",
         )
+
+
+class ModuleAbsentError(UnsupportedHostError):
+    """The running driver has no gpsched in it (any more), or one that is too old. Field: ``reason``."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"level module: {reason}", "use another level, or install the patched module (docs/kmod.md)")
+
+
+_MODULE_HINTS = {
+    errno.EPERM: "it needs CAP_SYS_ADMIN in the initial user namespace; run the daemon as root",
+    errno.EBUSY: "too many requests at once; wait and try again",
+    errno.ENOSPC: "a limit of the module is reached; drop plans or stop other controllers",
+    errno.ENOENT: "there is no such plan any more; prepare it again",
+}
+
+
+class ModuleError(GpschedError):
+    """The module refused a request. Fields: ``request`` (str), ``code`` (errno).
+
+    ``transient``: the same request may pass later.
+    """
+
+    def __init__(self, request: str, code: int) -> None:
+        self.request, self.code = request, code
+        self.transient = code in (errno.EBUSY, errno.ENOMEM, errno.EAGAIN)
+        reason = _MODULE_HINTS.get(code, "see the kernel log")
+        super().__init__(f"the gpsched module refused {request} ({errno.errorcode.get(code, code)}): {reason}")

@@ -6,8 +6,11 @@ A test compares every number with that header.
 import socket
 import struct
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
+
+from gpsched.adaptive.driver.types import ChannelGroup
 
 
 FAMILY = "gpsched"
@@ -128,6 +131,47 @@ class ActionResult(NamedTuple):
 
     error: int
     status: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleInfo:
+    """What is loaded: ``version`` of the family, ``driver`` is the NVIDIA driver's."""
+
+    version: int
+    driver: str
+    features: Feature
+    counters: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleGroup:
+    """A channel group as the module knows it; ``number`` is never used again while the module is loaded."""
+
+    number: int
+    pid: int
+    uid: int
+    cgroup: int
+    device: int
+    disabled: int
+    group: ChannelGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end of a request: ``error`` is the first action's that failed, as negative errno."""
+
+    cookie: int
+    error: int
+    status: int
+    results: tuple[ActionResult, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEvent:
+    """A group came, its engine became known (``added``), or it went."""
+
+    added: bool
+    group: ModuleGroup
 
 
 def pack_actions(actions: Sequence[Action]) -> bytes:

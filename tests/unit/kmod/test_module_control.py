@@ -6,10 +6,17 @@ from collections.abc import Iterable
 
 import pytest
 
-from gpsched.adaptive.driver import HandleGoneError, PrivilegeError, StockControl, module
+from gpsched.adaptive.driver import HandleGoneError, PrivilegeError, StockControl
 from gpsched.adaptive.driver import module_abi as abi
-from gpsched.adaptive.driver.errors import ControlAbsentError, ControlError
+from gpsched.adaptive.driver.errors import (
+    ControlAbsentError,
+    ControlError,
+    ModuleAbsentError,
+    ModuleError,
+)
 from gpsched.adaptive.driver.module_abi import Action, ActionResult, Op
+from gpsched.adaptive.driver.module_control import ModuleControl
+from gpsched.adaptive.driver.module_link import ModuleLink
 from gpsched.adaptive.driver.types import Channel, ChannelGroup
 
 
@@ -26,18 +33,18 @@ class FakeLink:
         self.listed = 0
         self.known = 100
 
-    def groups(self, pid: int) -> list[module.ModuleGroup]:
+    def groups(self, pid: int) -> list[abi.ModuleGroup]:
         assert pid == 42
         self.listed += 1
-        return [module.ModuleGroup(1000 + index, pid, 0, 0, 0, 0, group(index)) for index in range(self.known)]
+        return [abi.ModuleGroup(1000 + index, pid, 0, 0, 0, 0, group(index)) for index in range(self.known)]
 
-    def apply(self, actions: Iterable[Action]) -> module.Done:
+    def apply(self, actions: Iterable[Action]) -> abi.Done:
         self.asked.append(list(actions))
-        return module.Done(1, self.answer.error, self.answer.status, (self.answer,) * len(self.asked[-1]))
+        return abi.Done(1, self.answer.error, self.answer.status, (self.answer,) * len(self.asked[-1]))
 
     def timeslice(self, number: int) -> int:
         if self.answer.error:
-            raise module.ModuleError("get", -self.answer.error)
+            raise ModuleError("get", -self.answer.error)
         return number
 
 
@@ -47,19 +54,20 @@ def link() -> FakeLink:
 
 
 @pytest.fixture
-def control(link: FakeLink) -> module.ModuleControl:
-    return module.ModuleControl(link, 42)  # type: ignore[arg-type]
+def control(link: FakeLink) -> ModuleControl:
+    return ModuleControl(link, 42)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    "name", ["get_timeslice", "set_timeslice", "preempt", "disable", "enable", "restart_runlist", "set_interleave"]
+    "name",
+    ["get_timeslice", "set_timeslice", "preempt", "disable", "enable", "restart_runlist", "set_interleave", "gpu_id"],
 )
 def test_same_interface_as_the_stock_control(name: str) -> None:
     stock = inspect.signature(getattr(StockControl, name))
-    assert inspect.signature(getattr(module.ModuleControl, name)) == stock
+    assert inspect.signature(getattr(ModuleControl, name)) == stock
 
 
-def test_each_control_is_one_action(control: module.ModuleControl, link: FakeLink) -> None:
+def test_each_control_is_one_action(control: ModuleControl, link: FakeLink) -> None:
     control.set_timeslice(group(3), 1)
     control.set_interleave(group(3), 2)
     control.preempt(group(3))
@@ -82,7 +90,7 @@ def test_each_control_is_one_action(control: module.ModuleControl, link: FakeLin
     assert control.last_cost_us > 0
 
 
-def test_many_groups_go_in_few_requests(control: module.ModuleControl, link: FakeLink) -> None:
+def test_many_groups_go_in_few_requests(control: ModuleControl, link: FakeLink) -> None:
     control.disable([group(index) for index in range(100)], scheduling_only=True)
     assert [len(ask) for ask in link.asked] == [64, 36]
     assert {ask.value for part in link.asked for ask in part} == {abi.DISABLED_SCHEDULING}
@@ -98,9 +106,7 @@ def test_many_groups_go_in_few_requests(control: module.ModuleControl, link: Fak
         (errno.EAGAIN, abi.SUSPENDED, ControlError),
     ],
 )
-def test_refusals(
-    control: module.ModuleControl, link: FakeLink, code: int, status: int, kind: type[ControlError]
-) -> None:
+def test_refusals(control: ModuleControl, link: FakeLink, code: int, status: int, kind: type[ControlError]) -> None:
     link.answer = ActionResult(-code, status)
     with pytest.raises(kind) as caught:
         control.set_timeslice(group(1), 5)
@@ -110,7 +116,7 @@ def test_refusals(
         assert caught.value.status_name == "EAGAIN"
 
 
-def test_unknown_group_is_gone_and_looked_for_again(control: module.ModuleControl, link: FakeLink) -> None:
+def test_unknown_group_is_gone_and_looked_for_again(control: ModuleControl, link: FakeLink) -> None:
     with pytest.raises(HandleGoneError):
         control.enable([group(100)])
     link.known = 101
@@ -118,7 +124,7 @@ def test_unknown_group_is_gone_and_looked_for_again(control: module.ModuleContro
     assert link.listed == 2
 
 
-def test_number_is_forgotten_when_the_group_dies(control: module.ModuleControl, link: FakeLink) -> None:
+def test_number_is_forgotten_when_the_group_dies(control: ModuleControl, link: FakeLink) -> None:
     assert control.get_timeslice(group(7)) == 1007
     link.answer = ActionResult(-errno.ESRCH, 0x57)
     with pytest.raises(HandleGoneError):
@@ -129,7 +135,7 @@ def test_number_is_forgotten_when_the_group_dies(control: module.ModuleControl, 
 
 
 @pytest.mark.parametrize("us", [0, -1, abi.MAX_TIMESLICE_US + 1])
-def test_timeslice_out_of_range(control: module.ModuleControl, link: FakeLink, us: int) -> None:
+def test_timeslice_out_of_range(control: ModuleControl, link: FakeLink, us: int) -> None:
     with pytest.raises(ValueError, match="timeslice"):
         control.set_timeslice(group(1), us)
     assert link.asked == []
@@ -138,8 +144,8 @@ def test_timeslice_out_of_range(control: module.ModuleControl, link: FakeLink, u
 def test_no_module_here() -> None:
     """This machine has no NVIDIA driver: both ways to ask say so, the second with what to do."""
     assert not abi.available()
-    with pytest.raises(module.ModuleAbsentError) as caught:
-        module.ModuleLink()
+    with pytest.raises(ModuleAbsentError) as caught:
+        ModuleLink()
     assert caught.value.exit_code == 77
     assert "docs/kmod.md" in str(caught.value)
 
@@ -147,4 +153,4 @@ def test_no_module_here() -> None:
 @pytest.mark.parametrize("lease_ms", [0, 9, abi.MAX_LEASE_MS + 1])
 def test_lease_out_of_range(lease_ms: int) -> None:
     with pytest.raises(ValueError, match="lease"):
-        module.ModuleLink(lease_ms)
+        ModuleLink(lease_ms)
