@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from gpsched.adaptive.hints.costs import Costs
-from gpsched.adaptive.hints.leads import WASTE_WEIGHT, Bursts, Evaluation, LeadWindow, evaluate
+from gpsched.adaptive.hints.leads import PATIENCE, WASTE_WEIGHT, Bursts, Evaluation, LeadWindow, evaluate
 from gpsched.adaptive.hints.model import Trigger
 from gpsched.adaptive.hints.observations import Matcher, WakeKind
 
@@ -21,6 +21,7 @@ MOST = 8  # triggers at once
 _FALSE_SHARE = 0.01
 # A skipped period costs its bounded waste, which the budget limits; waiting requests are but a part of all.
 _FALSE_SHARES = {WakeKind.CLOCK: 0.1, WakeKind.BURST_END: 0.02}
+_PATIENCE = {WakeKind.CLOCK: 0.0}  # its leads begin at an arbitrary time: their length tells nothing
 _ONE_FORGIVEN = 24  # occurrences that excuse one false one
 _LEAST_GAIN = 0.01  # of the switch time, averaged over all bursts
 _STARTS = 6
@@ -37,7 +38,7 @@ def rate(windows: Iterable[tuple[Matcher, LeadWindow]], last: Bursts, costs: Cos
     rated: list[Rated] = []
     for matcher, window in windows:
         if len(window) >= _minimum(matcher) and window.last_burst > last.newest - len(last.gaps_us):
-            found = evaluate(window, last, costs)
+            found = evaluate(window, last, costs, _PATIENCE.get(matcher.kind, PATIENCE))
             if found:
                 rated.append((matcher, found))
     return rated

@@ -17,6 +17,9 @@ from gpsched.adaptive.hints.observations import Matcher, WakeKind
 from gpsched.adaptive.hints.reservations import Reservations
 
 
+_GAIN, _GAIN_US = 0.15, 10.0  # changes of the expected gain by which a level may be chosen anew
+
+
 class Chooser:
     """Chooses every few bursts while learning, refines what is chosen now and then, and looks for better rarely."""
 
@@ -176,7 +179,7 @@ class Chooser:
         triggers = [self._trigger(*item) for item in rated]
         if self._source and self._waiting_seen() < choose.MINIMUM_BURST_END:
             triggers.append(choose.provisional(self._source))
-        return Choice("sure", tuple(triggers), why=why)
+        return Choice("sure", tuple(triggers), gain_us=round(self._gain(rated), 1), why=why)
 
     def _waiting_seen(self) -> int:
         return sum(len(window) for _, window in self.table.windows({Matcher(WakeKind.BURST_END)}))
@@ -227,6 +230,8 @@ def _differs(new: Choice, old: Choice) -> bool:
         if (wake and wake.matcher) != (known_wake and known_wake.matcher):
             return True
     if new.source and old.source and abs(new.source.young_us - old.source.young_us) > 0.01 * old.source.young_us:
+        return True
+    if abs(new.gain_us - old.gain_us) > max(_GAIN_US, _GAIN * old.gain_us):
         return True
     pairs = [(new.quiet_us, old.quiet_us), (new.burst_limit_us, old.burst_limit_us)]
     before = {trigger.matcher: trigger for trigger in old.triggers}

@@ -11,6 +11,7 @@ from gpsched.adaptive.hints.costs import Costs, Floats
 
 
 NEVER = float("inf")  # no burst followed within the horizon
+PATIENCE = 0.2
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 
 
@@ -127,9 +128,10 @@ class Bursts(msgspec.Struct, frozen=True):
         return self.gaps_us[numbers - self.newest - 1]
 
 
-def evaluate(window: LeadWindow, last: Bursts, costs: Costs) -> Evaluation | None:
+def evaluate(window: LeadWindow, last: Bursts, costs: Costs, patience: float = PATIENCE) -> Evaluation | None:
     """Find the best offset and limit for the window.
 
+    ``patience``: how much longer than the longest lead seen a burst is waited for at least, as a share of that lead.
     The offset is the one that reserves the most bursts in time within the waste budget (or wastes least, where none
     keeps it). None when no burst followed the candidate.
     """
@@ -142,7 +144,7 @@ def evaluate(window: LeadWindow, last: Bursts, costs: Costs) -> Evaluation | Non
     ordered = np.sort(leads[np.isfinite(leads)])
     best: Evaluation | None = None
     for percent in (100.0, 98.0, 90.0):
-        found = _evaluate_limit(leads, bursts, _limit(ordered, percent), seen, last, costs)
+        found = _evaluate_limit(leads, bursts, _limit(ordered, percent, patience), seen, last, costs)
         if best is None or _rank(found, costs) > _rank(best, costs):
             best = found
         if best.waste_share <= costs.waste_budget and best.in_time >= _GOOD:
@@ -163,9 +165,9 @@ def _rank(evaluation: Evaluation, costs: Costs) -> tuple[bool, float]:
     return evaluation.waste_share <= costs.waste_budget, score(evaluation)
 
 
-def _limit(ordered: Floats, percent: float) -> float:
+def _limit(ordered: Floats, percent: float, patience: float) -> float:
     low, high = quantile(ordered, 5), quantile(ordered, percent)
-    return high + max(0.5 * (high - low), 0.2 * high, 50.0)  # a late burst costs less than a lost reservation
+    return high + max(0.5 * (high - low), patience * high, 50.0)  # a late burst costs less than a lost reservation
 
 
 def _evaluate_limit(

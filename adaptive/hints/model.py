@@ -43,6 +43,7 @@ class Choice(msgspec.Struct, frozen=True):
     ``source``          the wakes that queue requests, the earliest that announce reliably: for BURST_END triggers
     ``taker``           the wakes of who takes requests from the queue: later ones of the source wait for the next burst
     ``keep_companions`` a wake shortly before a launch announces the burst after that one: keep its reservation
+    ``gain_us``         expected per burst, over all bursts remembered: the level is chosen by it
     ``generation``      grows with every change
     """
 
@@ -53,6 +54,7 @@ class Choice(msgspec.Struct, frozen=True):
     source: Trigger | None = None
     taker: Trigger | None = None
     keep_companions: bool = False
+    gain_us: float = 0.0
     why: str = "no burst seen yet; the GPU is taken at the first launch"
     generation: int = 0
 

@@ -20,6 +20,9 @@ class PeriodicPredictor:
     _PHASE_GAIN, _PERIOD_GAIN = 0.15, 0.01
     _EVERY = 4  # bursts between looks for a rhythm
     _MISSES = 3  # predictions in a row that may fail until the rhythm is given up
+    _STEP, _STEP_BURSTS = 0.02, 3  # of the period, and bursts that must be as far off: the phase has changed
+    _AGAIN = 4  # intervals of a rhythm that was known before to find it again: requests paused, a client came back
+    _AGAIN_TOLERANCE = 0.05
 
     def __init__(self) -> None:
         self.period_us = 0.0
@@ -27,6 +30,7 @@ class PeriodicPredictor:
         self._last_us: float | None = None
         self._intervals: deque[float] = deque(maxlen=self.WINDOW)
         self._agreed: deque[bool] = deque(maxlen=self.WINDOW)
+        self._errors: deque[float] = deque(maxlen=self._STEP_BURSTS)  # of the last bursts in µs
         self._missed = 0
         self._wait = 0
 
@@ -57,6 +61,10 @@ class PeriodicPredictor:
         self._unlock()
 
     def _lock(self, time_us: float) -> None:
+        if self._known_again():
+            self._agreed.extend([True] * self._AGAIN)
+            self._expect(time_us)
+            return
         self._wait = max(self._wait - 1, 0)
         if len(self._intervals) < self.MINIMUM or self._wait:
             return
@@ -69,6 +77,30 @@ class PeriodicPredictor:
             return
         self.period_us = self._refine(period)
         self._agreed.extend(agreed)
+        self._expect(time_us)
+
+    def _known_again(self) -> bool:
+        """Whether the last intervals are those of the last rhythm."""
+        last = list(self._intervals)[-self._AGAIN :]
+        if len(last) < self._AGAIN or not self.period_us:
+            return False
+        return all(self._error(interval, self.period_us) <= self._AGAIN_TOLERANCE for interval in last)
+
+    def _stepped(self) -> bool:
+        """Whether the last bursts are all off by about the same: the requests keep their rate but not their phase."""
+        errors = sorted(self._errors)
+        if len(errors) < self._STEP_BURSTS:
+            return False
+        least = min(abs(errors[0]), abs(errors[-1]))
+        return least > self._STEP * self.period_us and errors[-1] - errors[0] < least / 2
+
+    def _recent_period(self) -> float:
+        """The median of the last intervals is blind to the one in which the phase changed."""
+        period = median(list(self._intervals)[-self.MINIMUM :])
+        return period if abs(period / self.period_us - 1.0) <= self._TOLERANCE else self.period_us
+
+    def _expect(self, time_us: float) -> None:
+        self._errors.clear()
         self._missed = 0
         self.next_us = time_us + self.period_us
 
@@ -85,11 +117,17 @@ class PeriodicPredictor:
         # Before its time and none was given up: one more between two of the rhythm.
         extra = steps < 0 and not self._missed
         self._agreed.append(not extra and abs(error) <= self._TOLERANCE * self.period_us)
-        if abs(steps) > self._MISSES or sum(self._agreed) < self._AGREE * len(self._agreed):
+        if not extra:
+            self._errors.append(error)
+        if self._stepped():
+            self.period_us = self._recent_period()
+            self._expect(time_us)
+        elif abs(steps) > self._MISSES or sum(self._agreed) < self._AGREE * len(self._agreed):
             self._unlock()
         elif self._agreed[-1]:
             self._missed = 0
-            self.period_us += self._PERIOD_GAIN * error
+            if abs(error) <= self._STEP * self.period_us:  # else it may be the phase
+                self.period_us += self._PERIOD_GAIN * error
             self.next_us = expected + self._PHASE_GAIN * error + self.period_us
         elif not extra:
             self.next_us = expected + self.period_us
@@ -97,7 +135,8 @@ class PeriodicPredictor:
     def _unlock(self) -> None:
         self.next_us = None
         self._agreed.clear()
-        self._intervals.clear()
+        while len(self._intervals) > self._AGAIN:  # enough to see that only the phase has changed
+            self._intervals.popleft()
 
     @staticmethod
     def _error(interval: float, period: float) -> float:

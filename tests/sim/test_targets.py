@@ -22,6 +22,8 @@ from gpsched.bench.workload import Job, Service, cuda_job, cuda_service
 pytestmark = [pytest.mark.sim, pytest.mark.root, pytest.mark.bpf]
 
 RATE, REQUESTS, LEARN = 100.0, 60, 70
+_TRIES = 3
+_STEADY_US = 1_000.0  # of scatter leave enough of the waste budget to reserve by the clock
 
 
 @dataclass
@@ -35,6 +37,7 @@ class Case:
     managed_rate: float
     level: str
     job_rates: list[float]
+    clock_spread_us: float  # P1 to P99 of how long before a burst the clock expected it, in the machine's own time
 
     @property
     def left(self) -> float:
@@ -74,11 +77,17 @@ def _case(
             client.attach(job.pid, "be")
         service.run(LEARN, RATE, arrival)
         managed, managed_rates = min(_measure(service, running, arrival) for _ in range(2))  # the less disturbed one
+        clock_spread_us = _clock_spread(client, service.pid)
         level = next(view.level for view in client.snapshot().processes if view.pid == service.pid)
         for workload in (service, *running):
             client.detach(workload.pid)
         assert all(job.finish().bad_counters == 0 for job in running)
-    return Case(alone, default, managed, sum(default_rates), sum(managed_rates), level, managed_rates)
+    return Case(alone, default, managed, sum(default_rates), sum(managed_rates), level, managed_rates, clock_spread_us)
+
+
+def _clock_spread(client: Client, pid: int) -> float:
+    leads = next((c.lead_us for c in client.hints(pid).candidates if c.trigger == "clock"), {})
+    return leads["p99"] - leads["p1"] if leads else float("inf")
 
 
 def _measure(service: Service, jobs: list[Job], arrival: str) -> tuple[float, list[float]]:
@@ -111,7 +120,12 @@ def test_without_a_lead_slices_alone_leave_one_switch(client: Client, gpu: Devic
 
 
 def test_constant_arrivals_are_reserved_by_the_clock(client: Client, gpu: Device) -> None:
-    case = _case(client, gpu, 1, 0, hold=False)
+    for _ in range(_TRIES):
+        case = _case(client, gpu, 1, 0, hold=False)
+        if case.level == "reserve" or case.clock_spread_us < _STEADY_US:
+            break
+    else:
+        pytest.skip(f"the requests themselves came {case.clock_spread_us:.0f} µs early or late on this busy machine")
     assert case.level == "reserve"
     assert case.left < 0.2
     assert case.managed_rate > 0.92 * case.default_rate
