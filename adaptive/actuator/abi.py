@@ -6,7 +6,7 @@ import ctypes
 U8, U16, U32, U64 = ctypes.c_uint8, ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64
 
 MAGIC = 0x54434147
-VERSION = 1
+VERSION = 2
 MAX_GPUS = 8
 MAX_SLOTS = 256
 MAX_GROUPS = 128
@@ -52,7 +52,7 @@ class Trigger(ctypes.Structure):
         ("bytes_min", U64),
         ("bytes_max", U64),
         ("offset_us", U32),
-        ("pad", U32),
+        ("before_us", U32),
     )
 
 
@@ -75,6 +75,8 @@ class Plan(ctypes.Structure):
         ("hold_kernels", U32),
         ("max_per_second", U32),
         ("trigger_count", U32),
+        ("rank", U32),
+        ("due_us", U32),
         ("pad", U32),
         ("triggers", Trigger * MAX_TRIGGERS),
     )

@@ -30,6 +30,7 @@ class Mechanism(IntFlag):
     RESTART = 0x8
     HOLD = 0x10
     START_ON_LAUNCH = 0x20
+    ORDER = 0x40
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class Member:
     """One compute channel group on a GPU.
 
     ``gpu`` is the index of the GPU in ``PlanSet.gpus``, ``turn`` the turn in which a best-effort group runs,
-    ``original_us`` the timeslice to restore should the daemon die (0: it was not changed).
+    ``original_us`` the timeslice to restore should the daemon die (0: it was not changed). ``waits``: a latency-critical
+    one that may be kept off for another (``Mechanism.ORDER``).
     """
 
     pid: int
@@ -46,6 +48,12 @@ class Member:
     gpu: int = 0
     turn: int = 0
     original_us: int = 0
+    waits: bool = False
+
+    @property
+    def may_be_off(self) -> bool:
+        """Whether its channels may be disabled at times."""
+        return self.role is Role.BE or self.waits
 
     @property
     def key(self) -> tuple[int, int, int]:
@@ -55,7 +63,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """An event that announces a burst. None matches any; ``size`` is bytes, both ends included."""
+    """An event that announces a burst. None matches any; ``size`` is bytes, both ends included.
+
+    The reservation starts ``offset_us`` after the event, of a hint ``before_us`` before the time that it announces.
+    """
 
     kind: Kind | None = None
     call: Call | None = None
@@ -63,6 +74,7 @@ class Trigger:
     handle: int | None = None
     size: tuple[int, int] | None = None
     offset_us: int = 0
+    before_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +82,8 @@ class Plan:
     """What to do for one latency-critical process on one GPU; see ``struct ga_plan`` for each field.
 
     ``end_calls``: synchronous calls whose return ends a burst. ``release_calls``: calls whose return says that the
-    burst is queued, so that the hold may end ``release_us`` later.
+    burst is queued, so that the hold may end ``release_us`` later. ``rank`` and ``due_us``: who goes first where
+    reservations with ``Mechanism.ORDER`` meet; the higher rank, then the earlier trigger plus ``due_us`` (0: never).
     """
 
     pid: int
@@ -85,6 +98,8 @@ class Plan:
     release_us: int = 10
     hold_kernels: int = 2
     max_per_second: int = 0
+    rank: int = 0
+    due_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +191,7 @@ def _encode_plan(plan: Plan, own: int, agent: AgentSlot | None, out: abi.Plan) -
     out.end_calls, out.release_calls, out.release_us = _mask(plan.end_calls), _mask(plan.release_calls), plan.release_us
     out.agent_slot, out.agent_tid = (agent.slot, agent.tid) if agent else (abi.NO_INDEX, 0)
     out.hold_kernels, out.max_per_second = plan.hold_kernels, plan.max_per_second
+    out.rank, out.due_us = plan.rank, plan.due_us
     out.trigger_count = len(plan.triggers)
     for index, trigger in enumerate(plan.triggers):
         _encode_trigger(trigger, out.triggers[index])
@@ -185,4 +201,4 @@ def _encode_trigger(trigger: Trigger, out: abi.Trigger) -> None:
     out.kind, out.call, out.tid = trigger.kind or 0, trigger.call or 0, trigger.tid or 0
     out.handle_mask, out.handle = (0, 0) if trigger.handle is None else (2**64 - 1, trigger.handle)
     out.bytes_min, out.bytes_max = trigger.size or (0, 0)
-    out.offset_us = trigger.offset_us
+    out.offset_us, out.before_us = trigger.offset_us, trigger.before_us

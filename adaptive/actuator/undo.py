@@ -1,9 +1,9 @@
-"""What the survivor does when the actuator was killed: every best-effort channel enabled, every timeslice restored."""
+"""What the survivor does when the actuator was killed: every channel enabled, every timeslice restored."""
 
 import contextlib
 from collections.abc import Iterable, Iterator
 
-from gpsched.adaptive.actuator.plans import Member, Role
+from gpsched.adaptive.actuator.plans import Member
 from gpsched.adaptive.driver.control import StockControl
 from gpsched.adaptive.driver.errors import HandleGoneError
 from gpsched.adaptive.driver.files import DriverFiles
@@ -18,7 +18,7 @@ def undo(touched: Iterable[tuple[Member, DriverFiles]]) -> list[GpschedError]:
     members = list(touched)
     errors: list[GpschedError] = []
     for member, files in members:
-        if member.role is Role.BE:
+        if member.may_be_off:
             with _collected(errors):
                 StockControl(files).enable(member.group)
     for member, files in members:

@@ -59,6 +59,7 @@ struct plan {
 	unsigned syncs_inside;
 	__u64 start_at, limit_at, launch_by, quiet_at, release_at; /* NEVER when not awaited */
 	__u64 reserved_at;
+	__u64 due_at;  /* NEVER without due_us */
 	__u64 rate_ns; /* leaky bucket: the time at which it is empty */
 	__u32 hold;    /* sequence number of the hold that runs, 0: none */
 	struct ga_record record;
@@ -102,8 +103,6 @@ struct actuator {
 
 __u64 now_ns(void);
 
-__u64 now_ns(void);
-
 static inline __u64 earlier(__u64 one, __u64 other)
 {
 	return one < other ? one : other;
@@ -116,6 +115,10 @@ void burst_end(struct actuator *a, struct plan *p, __u32 reason, __u64 now);
 void burst_finish(struct actuator *a, struct plan *p, __u64 now);
 __u64 burst_deadline(const struct plan *p);
 bool gpu_is_reserved(const struct actuator *a, unsigned gpu);
+
+/* order.c: several latency-critical processes on one GPU. */
+__u64 due_at(const struct plan *p, __u64 announced_ns);
+bool must_wait(const struct actuator *a, const struct group *g);
 
 /* turns.c: one best-effort process at a time, and the bound of reserved time. */
 void turns_publish(struct gpu *u, const struct ga_gpu *plan);

@@ -85,6 +85,14 @@ static __u64 announced_in_us(const struct gs_event *event)
 	return event->kind == GS_HINT ? earlier(event->hint.in_us, MAX_AHEAD_NS / US) : 0;
 }
 
+/* From its event to the start of a reservation. */
+static __u64 delay_us(const struct ga_trigger *t, const struct gs_event *event)
+{
+	__u64 in_us = announced_in_us(event);
+
+	return t->offset_us + (in_us > t->before_us ? in_us - t->before_us : 0);
+}
+
 static bool may_start(struct actuator *a, struct plan *p, const struct gs_event *event, __u64 now)
 {
 	/* An event that waited longer than a reservation may last announces a burst that is over. */
@@ -121,7 +129,8 @@ static void announce(struct actuator *a, struct plan *p, const struct ga_trigger
 	p->launched = p->announced_again = false;
 	forget_deadlines(p);
 	p->phase = WAITING;
-	p->start_at = event->time_ns + (t->offset_us + announced_in_us(event)) * US;
+	p->start_at = event->time_ns + delay_us(t, event) * US;
+	p->due_at = due_at(p, event->time_ns + announced_in_us(event) * US);
 	if (p->start_at <= now)
 		reserve(a, p, now);
 }

@@ -16,7 +16,7 @@
 #include <linux/types.h>
 
 #define GA_MAGIC 0x54434147 /* "GACT" */
-#define GA_ABI_VERSION 1
+#define GA_ABI_VERSION 2
 
 #define GA_MAX_GPUS 8
 #define GA_MAX_SLOTS 256
@@ -58,7 +58,7 @@ struct ga_trigger {
 	__u64 bytes_min; /* second word of the body, both ends included; 0, 0 matches any */
 	__u64 bytes_max;
 	__u32 offset_us; /* from the event to the first control */
-	__u32 pad;
+	__u32 before_us; /* of GS_HINT: so long before the announced time */
 };
 
 /* What a reservation does; may be combined. */
@@ -69,6 +69,7 @@ enum ga_mechanism {
 	GA_RESTART = 0x8,	     /* then restart the runlist through the group's own channel */
 	GA_HOLD = 0x10,		     /* launch hold kernels through the agent */
 	GA_START_ON_LAUNCH = 0x20, /* a launch before the offset is over starts the reservation; else it is given up */
+	GA_ORDER = 0x40, /* latency-critical groups off whose own reservation comes after this one (rank, due_us) */
 };
 
 /* What to do for one latency-critical process on one GPU. `calls` are bits 1 << enum gs_call. */
@@ -89,6 +90,8 @@ struct ga_plan {
 	__u32 hold_kernels;
 	__u32 max_per_second; /* reservations; 0: no bound */
 	__u32 trigger_count;
+	__u32 rank;   /* of two reservations on a GPU the higher goes first */
+	__u32 due_us; /* then the one whose trigger plus this is earlier; 0: never due */
 	__u32 pad;
 	struct ga_trigger triggers[GA_MAX_TRIGGERS];
 };
@@ -151,7 +154,7 @@ struct ga_counters {
 	__u64 failures;
 	__u64 turns;
 	__u64 descriptors; /* open slots */
-	__u64 disabled;	   /* best-effort groups that are not known to be enabled */
+	__u64 disabled;	   /* groups that are not known to be enabled */
 };
 
 struct ga_shared {
