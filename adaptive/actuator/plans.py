@@ -38,8 +38,8 @@ class Member:
     """One compute channel group on a GPU.
 
     ``gpu`` is the index of the GPU in ``PlanSet.gpus``, ``turn`` the turn in which a best-effort group runs,
-    ``original_us`` the timeslice to restore should the daemon die (0: it was not changed). ``waits``: a latency-critical
-    one that may be kept off for another (``Mechanism.ORDER``).
+    ``original_us`` the timeslice to restore should the daemon die (0: it was not changed). ``waits``: it is
+    latency-critical and may be kept off for another (``Mechanism.ORDER``).
     """
 
     pid: int
