@@ -12,7 +12,7 @@ _SEVERAL_PROCESSES = ("sim", "slurm", "vm", "bpf")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of several real processes are tried three times, for the machine may be busy; each retry is counted and shown."""
+    """Tests of several real processes are tried three times: the machine may be busy. Retries are counted and shown."""
     for item in items:
         if any(item.get_closest_marker(name) for name in _SEVERAL_PROCESSES):
             item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=5))
