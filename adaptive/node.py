@@ -16,6 +16,8 @@ from gpsched.adaptive.errors import GpschedError, NoGpuError, ProcessGoneError, 
 from gpsched.adaptive.freezing import Freezes
 from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.hints.model import HintsReport
+from gpsched.adaptive.measure import Measurement
+from gpsched.adaptive.measuring import measurement
 from gpsched.adaptive.model import ATTACHABLE, Class, Level, ProcessView
 from gpsched.adaptive.policy.timeslice import Decision, decide
 from gpsched.adaptive.probes.events import (
@@ -31,6 +33,7 @@ from gpsched.adaptive.probes.events import (
     RmFree,
     WakeEvent,
 )
+from gpsched.adaptive.settings import LiveSettings
 from gpsched.adaptive.slices import SliceKeeper
 from gpsched.adaptive.steering import StartActuator, Steering
 from gpsched.adaptive.undo import UndoLog
@@ -84,8 +87,10 @@ class Node:
         costs: Mapping[str, Costs] = LEVELS,
         freezer: Freezes | None = None,
         module: ModuleLevel | None = None,
+        settings: LiveSettings | None = None,
     ) -> None:
         self.config = config
+        self.settings = settings or LiveSettings(config)
         self.registry = Registry()
         self.keeper = SliceKeeper(undo, module=module)
         self._undo = undo
@@ -252,8 +257,10 @@ class Node:
 
     def apply(self) -> None:
         """Carry out what policy decides for the present processes."""
+        self.steering.tuned = tuned = self._tuned()
         self.steering.choose()
-        decisions = decide(self.registry, self.config.timeslice, self.steering.turns())
+        slices = {gpu: config.timeslice for gpu, config in tuned.items()}
+        decisions = decide(self.registry, self.config.timeslice, self.steering.turns(), slices)
         for process in self.registry:
             self._apply_to(process, decisions)
         self.steering.freezing.follow(list(self.registry))
@@ -263,7 +270,22 @@ class Node:
         """The managed processes that use a GPU or were named by a user or a rule."""
         shown = [process for process in self.registry if process.groups or not process.source.startswith("child")]
         views = [process_view(process, self._probes.counters(process.pid), self._numbers) for process in shown]
-        return [msgspec.structs.replace(view, **self.steering.figures(view.pid)) for view in views]
+        return [
+            msgspec.structs.replace(view, **self.steering.figures(view.pid), last_tuning=self._note(view.gpus))
+            for view in views
+        ]
+
+    def measure(self, since_us: float) -> Measurement:
+        """Return what the tuner measures by: bursts that ended after ``since_us``, launches so far."""
+        counters = self._probes.counters
+        return measurement(self.registry, self.steering, self._numbers, counters, since_us, self.settings.view)
+
+    def _tuned(self) -> dict[int | None, Config]:
+        gpus = {gpu for process in self.registry for gpu in process.gpus()}
+        return {gpu: self.settings.of(self._numbers.number(gpu)) for gpu in gpus}
+
+    def _note(self, gpus: list[int]) -> str | None:
+        return next((note for gpu in gpus if (note := self.settings.note(gpu))), None)
 
     def _apply_to(self, process: Process, decisions: dict[tuple[int, int | None], Decision]) -> None:
         groups = process.compute_groups()

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpsched.adaptive.actuator.actuator import Actuator
 from gpsched.adaptive.actuator.errors import ActuatorGoneError, ActuatorMissingError, PlanLimitError, PlanRefusedError
-from gpsched.adaptive.actuator.plans import PlanSet, Role
+from gpsched.adaptive.actuator.plans import Plan, PlanSet, Role
 from gpsched.adaptive.actuator.records import Record
 from gpsched.adaptive.actuator.slots import find_agent
 from gpsched.adaptive.config import Config
@@ -26,6 +26,7 @@ from gpsched.adaptive.hints.learner import HintLearner
 from gpsched.adaptive.hints.model import HintsReport
 from gpsched.adaptive.hints.observations import Lost, Tick
 from gpsched.adaptive.hints.outputs import BurstBegan, BurstEnded, ChoiceChanged, Output, Release, Reserve
+from gpsched.adaptive.measure import BurstLog
 from gpsched.adaptive.model import Level
 from gpsched.adaptive.policy import plans
 from gpsched.adaptive.policy.levels import Prospect, choose_level
@@ -64,6 +65,7 @@ class Steering:
         freezer: Freezes | None = None,
     ) -> None:
         self.config = config
+        self.tuned: Mapping[int | None, Config] = {}  # of single GPUs, where they differ
         self.freezing = Freezing(freezer, config.reservations)
         self._loud: frozenset[int] = frozenset()  # latency-critical processes whose events must wake us
         self._costs = costs
@@ -81,6 +83,7 @@ class Steering:
         self._changed = False
         self.records: dict[int, list[Record]] = {}
         self._telemetry = Telemetry()
+        self.log = BurstLog()
 
     # ---- what the kernel and the clock report
 
@@ -155,7 +158,8 @@ class Steering:
     def publish(self) -> None:
         """Hand the plans to the actuator, if they changed. On any failure best-effort work runs unhindered."""
         choices = {pid: learner.chosen() for pid, learner in self._learners.items()}
-        plan_set = plans.build(self._registry, choices, self.config.reservations)
+        tuned = {gpu: config.reservations for gpu, config in self.tuned.items()}
+        plan_set = plans.build(self._registry, choices, self.config.reservations, tuned)
         if plan_set == self._published and self._loud != self.freezing.watched:
             self._follow(plan_set)
         if plan_set == self._published or (self._actuator is None and not plan_set.gpus):
@@ -185,6 +189,7 @@ class Steering:
         """The process ended or is left alone."""
         self._learners.pop(pid, None)
         self._telemetry.forget(pid)
+        self.log.forget(pid)
         self._adapters.pop(pid, None)
         self._agents.pop(pid, None)
         self._chosen.pop(pid, None)
@@ -235,28 +240,39 @@ class Steering:
         match output:
             case ChoiceChanged():
                 self._changed = True
-            case BurstBegan():
+            case BurstBegan(time_us=now, reserved_us=reserved):
+                self.log.began(pid, now, reserved, self._need_us(pid))
                 self._telemetry.began(pid)
                 self.freezing.began(pid)
             case BurstEnded(burst=burst):
+                self.log.ended(pid, burst)
                 self._telemetry.burst(pid, burst)
                 self.freezing.ended(pid)
             case Reserve(start_us=start, until_us=until, trigger=matcher):
+                self.log.announced(pid, output, self._learners[pid].chosen())
                 self.freezing.announce(pid, start, until)
                 if matcher.kind in plans.ANNOUNCED:
-                    self._announce(pid, start, Hint.RESERVE)
+                    shift = self._config_of(self._registry.get(pid)).reservations.offset_shift_us
+                    self._announce(pid, start + shift, Hint.RESERVE)
             case Release(time_us=now):
                 self.freezing.released(pid)
                 self._announce(pid, now, Hint.CANCEL)
 
     def _announce(self, pid: int, start_us: float, hint: Hint) -> None:
-        """A predicted arrival or an explicit hint: no event in the kernel tells the actuator of it."""
-        told = (trigger.kind for plan in self._published.plans if plan.pid == pid for trigger in plan.triggers)
-        if self._actuator is not None and Kind.HINT in told:
+        """A predicted arrival: no event in the kernel tells the actuator of it."""
+        if self._actuator is not None and any(
+            plan.pid == pid and self._predicts(plan) for plan in self._published.plans
+        ):
             try:
                 self._actuator.announce(encode_hint(round(start_us * 1000), pid, hint))
             except ActuatorGoneError as error:
                 self._drop(error)
+
+    def _predicts(self, plan: Plan) -> bool:
+        """Whether the plan waits for our announcements; the program's own hints reach the actuator by themselves."""
+        learner = self._learners.get(plan.pid)
+        explicit = learner is not None and learner.chosen().state == "explicit"
+        return not explicit and any(trigger.kind == Kind.HINT for trigger in plan.triggers)
 
     def _choose_one(self, process: Process, beside_be: bool) -> None:
         learner = self._learners.get(process.pid)
@@ -278,8 +294,23 @@ class Steering:
         process.mechanism = level
         learner.set_costs(self._costs[level if level != "timeslice" else available[-1]])
 
+    def _config_of(self, process: Process | None) -> Config:
+        """A process has one level and one set of offsets: those of its first GPU."""
+        gpus = sorted(process.gpus(), key=lambda gpu: -1 if gpu is None else gpu) if process else []
+        return self.tuned.get(gpus[0], self.config) if gpus else self.config
+
+    def _need_us(self, pid: int) -> float:
+        process = self._registry.get(pid)
+        return self._costs[process.mechanism].need_us if process else 0.0
+
+    def levels(self, pid: int) -> tuple[Level, ...]:
+        """Return the levels that this process could have."""
+        if self._actuator is None and time.monotonic() < self._not_before:
+            return ("timeslice",)
+        return ("timeslice", "reserve", "hold") if self._agents.get(pid) else ("timeslice", "reserve")
+
     def _available(self, pid: int) -> tuple[Level, ...]:
-        wanted = self.config.reservations.level
+        wanted = self._config_of(self._registry.get(pid)).reservations.level
         if wanted == "timeslice" or (self._actuator is None and time.monotonic() < self._not_before):
             return ()
         if not self._agents.get(pid):
@@ -323,7 +354,7 @@ class Steering:
         self._loud = self.freezing.watched
         before, now = ({plan.pid: plan for plan in each.plans} for each in (self._published, plan_set))
         for pid, plan in now.items():
-            quiet = pid not in self._loud and all(trigger.kind != Kind.HINT for trigger in plan.triggers)
+            quiet = pid not in self._loud and not self._predicts(plan)
             self._send_fast(pid, True, quiet)
         for pid in before.keys() - now.keys():
             self._send_fast(pid, False, False)
