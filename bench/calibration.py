@@ -1,6 +1,7 @@
 """Calibrates this GPU for the daemons of a benchmark: without that they would reckon with another machine's costs."""
 
 from gpsched.adaptive.calibration import measure
+from gpsched.adaptive.calibration.errors import CalibrationFailedError, CalibrationTimeoutError
 from gpsched.adaptive.calibration.limit import time_limit
 from gpsched.adaptive.calibration.model import Calibration
 from gpsched.bench.device import Device, favour
@@ -9,10 +10,22 @@ from gpsched.bench.workload import Job, Service, program
 
 _LIMIT_S = 40.0  # on a GPU whose time runs at most 5 times slower; more the slower it runs
 _LIMIT_SCALE = 5.0
+_TRIES = 3  # on a busy machine what is not the GPU's can hide what is measured
 
 
 def calibrate(gpu: Device) -> Calibration:
-    """Measure what controls and switches cost, in about 20 s; raises what the measurement raises."""
+    """Measure what controls and switches cost, in about 20 s; raises what the last measurement raises."""
+    for _ in range(_TRIES - 1):
+        try:
+            return _calibrate_once(gpu)
+        except CalibrationTimeoutError:
+            raise
+        except CalibrationFailedError:
+            continue
+    return _calibrate_once(gpu)
+
+
+def _calibrate_once(gpu: Device) -> Calibration:
     options = ["--commands", *(["--blocks", "16"] if gpu.simulated else [])]
     # The job's channels are disabled for a moment: should this process be killed then, the job must not stay behind.
     job_command = ["setpriv", "--pdeathsig", "KILL", program("gpsched-be"), *options]

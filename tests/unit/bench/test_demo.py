@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
+from gpsched.adaptive.calibration.errors import CalibrationFailedError, CalibrationTimeoutError
 from gpsched.adaptive.model import DaemonView, Snapshot
-from gpsched.bench import demo
+from gpsched.bench import calibration, demo
 from gpsched.bench.device import Device, open_device
 from gpsched.bench.errors import NoRealGpuError, ProgramFailedError
 
@@ -91,3 +93,24 @@ def test_real_device_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlInit", missing)
     with pytest.raises(NoRealGpuError, match="--device simulated"), open_device("real"):
         pass
+
+
+def test_a_calibration_that_fails_on_a_busy_machine_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes: list[object] = []
+
+    def once(_gpu: object) -> object:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(calibration, "_calibrate_once", once)
+    busy = CalibrationFailedError("busy")
+    outcomes[:] = [busy, busy, "measured"]
+    assert calibration.calibrate(SimpleNamespace()) == "measured"
+    outcomes[:] = [busy, busy, busy, "too late"]
+    with pytest.raises(CalibrationFailedError, match="busy"):
+        calibration.calibrate(SimpleNamespace())
+    outcomes[:] = [CalibrationTimeoutError(40), "not asked again"]
+    with pytest.raises(CalibrationTimeoutError):
+        calibration.calibrate(SimpleNamespace())
