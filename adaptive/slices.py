@@ -5,7 +5,7 @@ import select
 from collections.abc import Callable
 
 from gpsched.adaptive.driver.control import StockControl
-from gpsched.adaptive.driver.errors import HandleGoneError, ModuleAbsentError
+from gpsched.adaptive.driver.errors import HandleGoneError, ModuleAbsentError, ModuleError
 from gpsched.adaptive.driver.files import DriverFiles
 from gpsched.adaptive.driver.module_control import ModuleControl
 from gpsched.adaptive.driver.module_level import ModuleLevel
@@ -129,6 +129,8 @@ class SliceKeeper:
         except GpschedError as error:
             if isinstance(error, ModuleAbsentError):
                 self._lost(error.reason)
+            elif isinstance(error, ModuleError) and not error.transient and _untouched(group):
+                self._in_module[_key(process, group)] = None  # the stock control may do better
             self.failures += 1
             again, self.last_failure = self.last_failure == str(error), str(error)
             log.log(logging.DEBUG if again else logging.WARNING, "%s", error)
@@ -180,8 +182,7 @@ class SliceKeeper:
             return None
         key = _key(process, group)
         if key not in self._in_module:
-            untouched = group.original_us is None or group.timeslice_us == group.original_us
-            self._in_module[key] = group if untouched and self._known(control, group) else None
+            self._in_module[key] = group if _untouched(group) and self._known(control, group) else None
         return control if self._in_module[key] is not None else None
 
     def _module_of(self, pid: int) -> ModuleControl | None:
@@ -236,6 +237,11 @@ def _restore_one(undo: UndoLog, setting: Setting, opener: Callable[[int], Driver
     undo.restored(setting)
     log.info("pid %d group %#x: %s restored", setting.pid, setting.handle, setting.kind)
     return True
+
+
+def _untouched(group: Group) -> bool:
+    """Whether the driver has the program's own slice."""
+    return group.original_us is None or group.timeslice_us in (None, group.original_us)
 
 
 def _key(process: Process, group: Group) -> tuple[int, int, int]:

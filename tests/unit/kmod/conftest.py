@@ -2,11 +2,14 @@
 
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+
+sys.path.insert(0, str(Path(__file__).parent))  # kernel_side
 
 ANCHORS = Path(__file__).parent / "anchors"
 MARK = re.compile(r"/\* at line (\d+) \*/")
