@@ -2,14 +2,17 @@
 
 A best-effort slice of 1 µs beside a latency-critical one of 1 s makes the driver switch to the latency-critical process
 at once. The same setting starves best-effort processes as soon as there are two, so they keep their own slices then,
-unless they take turns: only one of them is enabled at a time then.
+unless they take turns: only one of them is enabled at a time then. It also starves them beside a service that always
+has work; then slices are in proportion to the floor. Several services have the slices of their order.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from gpsched.adaptive.config import Timeslice
+from gpsched.adaptive.policy import floor
+from gpsched.adaptive.policy.situation import Situation, on_gpus
 from gpsched.adaptive.workloads.registry import Process
 
 
@@ -25,50 +28,70 @@ class Decision:
 
 
 def decide(
-    processes: Iterable[Process],
+    processes: Collection[Process],
     settings: Timeslice,
     turns: Container[Gpu] = frozenset(),
     tuned: Mapping[Gpu, Timeslice] = MappingProxyType({}),
+    situation: Situation | None = None,
 ) -> dict[tuple[int, Gpu], Decision]:
     """Return a decision for every (pid, GPU) on which a managed process computes.
 
     ``turns``: GPUs whose best-effort processes take turns. ``tuned``: settings of single GPUs.
     """
-    on_gpu: dict[Gpu, list[Process]] = {}
-    for process in processes:
-        for gpu in process.gpus():
-            on_gpu.setdefault(gpu, []).append(process)
-    return {
-        (process.pid, gpu): _decide_one(process, sharers, tuned.get(gpu, settings), gpu in turns)
-        for gpu, sharers in on_gpu.items()
-        for process in sharers
-    }
+    decisions = {(each.pid, gpu): _untouched(each) for each in processes for gpu in each.gpus()}
+    for gpu, (lc, be) in on_gpus(list(processes)).items():
+        own = _OneGpu(lc, be, tuned.get(gpu, settings), gpu in turns, situation or Situation(), gpu)
+        decisions |= {(pid, gpu): decision for pid, decision in own.decisions().items()}
+    return decisions
 
 
-def _decide_one(process: Process, sharers: list[Process], settings: Timeslice, turns: bool) -> Decision:
-    lc = sum(other.class_ == "lc" for other in sharers)
-    be = sum(other.class_ == "be" for other in sharers)
-    if process.class_ == "lc":
-        return _decide_lc(lc, be, settings)
-    if process.class_ == "be":
-        return _decide_be(lc, be, settings, turns)
-    return Decision(None, "unmanaged: never touched")
+def _untouched(process: Process) -> Decision:
+    return Decision(None, "own slice" if process.stand_in else "unmanaged: never touched")
 
 
-def _decide_lc(lc: int, be: int, settings: Timeslice) -> Decision:
-    if be == 0:
-        return Decision(None, "no best-effort process on this GPU: own slice")
-    if lc > 1:
-        return Decision(None, f"{lc} latency-critical processes on this GPU: long slices would block one another")
-    return Decision(settings.lc_us, f"runs to the end of its burst beside {be} best-effort")
+@dataclass(frozen=True)
+class _OneGpu:
+    lc: list[Process]
+    be: list[Process]
+    settings: Timeslice
+    turns: bool
+    situation: Situation
+    gpu: Gpu
 
+    def decisions(self) -> dict[int, Decision]:
+        if self.lc and self.be and self.gpu in self.situation.crowded:
+            return self._floor()
+        decisions = {each.pid: self._best_effort() for each in self.be}
+        order = self.situation.standings(
+            self.lc, best_effort=bool(self.be), first_us=self.settings.lc_us, gives_way_us=self.settings.be_us
+        )
+        for each in self.lc:
+            standing = order.get(each.pid)
+            decisions[each.pid] = Decision(standing.slice_us, standing.reason) if standing else self._alone()
+        return decisions
 
-def _decide_be(lc: int, be: int, settings: Timeslice, turns: bool) -> Decision:
-    if lc == 0:
-        shared = f"takes turns with {be - 1} other best-effort" if turns else "own slice"
-        return Decision(None, f"no latency-critical process on this GPU: {shared}")
-    if turns:
-        return Decision(settings.be_us, f"gives way to latency-critical work, and takes turns with {be - 1} other")
-    if be > 1:
-        return Decision(None, f"{be} best-effort processes on this GPU: short slices would starve them")
-    return Decision(settings.be_us, "gives way to latency-critical work at once")
+    def _alone(self) -> Decision:
+        if not self.be:
+            return Decision(None, "no best-effort process on this GPU: own slice")
+        return Decision(self.settings.lc_us, f"runs to the end of its burst beside {len(self.be)} best-effort")
+
+    def _best_effort(self) -> Decision:
+        others = len(self.be) - 1
+        if not self.lc:
+            shared = f"takes turns with {others} other best-effort" if self.turns else "own slice"
+            return Decision(None, f"no latency-critical process on this GPU: {shared}")
+        if self.turns:
+            return Decision(
+                self.settings.be_us, f"gives way to latency-critical work, and takes turns with {others} other"
+            )
+        if others:
+            return Decision(None, f"{len(self.be)} best-effort processes on this GPU: short slices would starve them")
+        return Decision(self.settings.be_us, "gives way to latency-critical work at once")
+
+    def _floor(self) -> dict[int, Decision]:
+        share = self.situation.crowded[self.gpu]
+        running = 1 if self.turns else len(self.be)
+        lc_us, be_us = floor.slices(share, self.situation.switch_us, len(self.lc), running)
+        reason = f"latency-critical work would leave less than reservations.be_floor = {share:g}: slices keep it"
+        decisions = {each.pid: Decision(lc_us, reason) for each in self.lc}
+        return decisions | {each.pid: Decision(be_us, reason) for each in self.be}

@@ -1,5 +1,6 @@
 """The GPU processes that gpsched knows: class, tenant, objective, level, channel groups. State only, no I/O."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -28,13 +29,22 @@ class Group:
 
 @dataclass
 class Process:
-    """A classified process. ``source`` says who classified it: run, attach, ``rule NAME`` or ``child of PID``."""
+    """A classified process. ``source`` says who classified it: run, attach, ``rule NAME`` or ``child of PID``.
+
+    ``priority`` and ``weight`` count among several of its class on a GPU. ``stand_in``: what it is treated as for now,
+    in place of its class, because the GPU does not take it. ``restraint``: why it may not reserve, empty if it may.
+    """
 
     info: ProcessInfo
     class_: Class
     source: str
     tenant: str
     slo_us: float | None = None
+    priority: int = 0
+    weight: float = 1.0
+    since: float = field(default_factory=time.monotonic)
+    stand_in: Class | None = None
+    restraint: str = ""
     mechanism: Level = "timeslice"  # the rung that was chosen; ``level`` is what is in force
     hint_reason: str = ""
     level: Level = "observe"
@@ -46,6 +56,11 @@ class Process:
     def pid(self) -> int:
         """The thread group."""
         return self.info.pid
+
+    @property
+    def runs_as(self) -> Class:
+        """How it is treated now."""
+        return self.stand_in or self.class_
 
     def compute_groups(self) -> list[Group]:
         """The groups that share the compute engine: those that scheduling is about."""

@@ -68,7 +68,7 @@ def test_nothing_to_do_means_no_plan() -> None:
 def test_several_be_take_turns_even_without_an_lc() -> None:
     processes = [_process(pid, "be", 0) for pid in (1, 2, 3)]
     plan_set = plans.build(processes, {}, SETTINGS)
-    assert plan_set.gpus[0].turns_us == (50_000,) * 3
+    assert plan_set.gpus[0].turns_us == (100_000,) * 3
     assert [member.turn for member in plan_set.members] == [0, 1, 2]
     assert plan_set.plans == ()
 
@@ -85,6 +85,14 @@ def test_what_the_daemon_announces_starts_at_once() -> None:
     plan_set = plans.build([lc, _process(2, "be", 0)], {1: _choice(kind=WakeKind.CLOCK)}, SETTINGS)
     (trigger,) = plan_set.plans[0].triggers
     assert (trigger.kind, trigger.offset_us) == (Kind.HINT, 0)
+
+
+def test_a_hint_of_the_program_is_taken_as_early_as_the_mechanism_needs() -> None:
+    lc = _process(1, "lc", 0, mechanism="hold")
+    hint = Trigger(Matcher(WakeKind.EXPLICIT), -200.0, 500.0, 200.0, 1.0, 1.0, {})
+    plan_set = plans.build([lc, _process(2, "be", 0)], {1: Choice("explicit", (hint,))}, SETTINGS)
+    (trigger,) = plan_set.plans[0].triggers
+    assert (trigger.kind, trigger.offset_us, trigger.before_us) == (Kind.HINT, 0, 200)
 
 
 def test_the_first_launch_may_be_a_kernel_or_a_graph() -> None:
