@@ -4,13 +4,16 @@ import re
 
 from gpsched.adaptive.doctor.host import Host
 from gpsched.adaptive.doctor.model import Finding, Rule, degraded, missing, ok
-from gpsched.adaptive.driver.errors import UnsupportedDriverError
+from gpsched.adaptive.driver import module_level
+from gpsched.adaptive.driver.errors import ModuleAbsentError, UnsupportedDriverError
+from gpsched.adaptive.driver.module_abi import Feature
 from gpsched.adaptive.driver.probe import OLDEST_BRANCH, driver_version, require_known_abi
 from gpsched.adaptive.model import Level
 
 
 _CONTROLLED: tuple[Level, ...] = ("timeslice", "reserve", "hold", "module")
 _H200 = "H200, open 580.159.04"
+_MODULE_SILENT = "run gpsched in the host's network namespace; if it is older than gpsched, install it anew"
 _VERSION = "/proc/driver/nvidia/version"
 
 
@@ -70,11 +73,28 @@ def _vgpu(host: Host) -> Finding:
 
 
 def _module(host: Host) -> Finding:
-    if host.exists("/sys/module/gpsched_companion"):
-        return ok("the companion module is loaded")
-    if host.exists("/sys/module/nvidia/parameters/gpsched"):
-        return ok("nvidia.ko has it")
-    return degraded("the stock driver: levels up to hold")
+    companion = host.exists("/sys/module/gpsched_companion")
+    parameter = host.text("/sys/module/nvidia/parameters/gpsched").strip()
+    if parameter == "N" and not companion:
+        return degraded(
+            "nvidia.ko has it, switched off or not started", "load it without gpsched=0; see the kernel log"
+        )
+    if not companion and not parameter:
+        return degraded("the stock driver: levels up to hold")
+    if not host.real:
+        return ok("the companion module is loaded" if companion else "nvidia.ko has it")
+    return _module_answer()
+
+
+def _module_answer() -> Finding:
+    """What the module itself says."""
+    try:
+        info = module_level.loaded()
+    except ModuleAbsentError as error:
+        return degraded(f"loaded, but {error.reason}", _MODULE_SILENT)
+    if Feature.TEST in info.features:
+        return degraded(module_level.describe(info), "build and install it without GPSCHED_TEST")
+    return ok(f"{module_level.describe(info)}: it undoes what gpsched changed should gpsched die")
 
 
 RULES = (
@@ -138,8 +158,8 @@ RULES = (
         "gpsched's driver patch",
         (),
         "no level module",
-        "see kmod_patches/",
-        "not run on a GPU",
+        "docs/kmod.md says how to install it, and the risks",
+        "QEMU, 535 and 550 on Linux 6.1 and 6.12; on no GPU",
         _module,
         optional=True,
     ),

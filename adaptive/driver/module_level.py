@@ -114,6 +114,15 @@ class ModuleLevel:
         log.info("using %s", self.reason)
 
 
+def loaded() -> ModuleInfo:
+    """Ask what is loaded; needs no privilege. Raises ModuleAbsentError."""
+    link = connect()
+    try:
+        return link.info
+    finally:
+        link.close()
+
+
 def describe(info: ModuleInfo) -> str:
     """Say in a line what a module is and gives."""
     kind = "the companion module beside" if Feature.COMPANION in info.features else "gpsched in"

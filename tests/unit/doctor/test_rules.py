@@ -7,10 +7,13 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from gpsched.adaptive.doctor import install_rules, portability
+from gpsched.adaptive.doctor import driver_rules, install_rules, portability
 from gpsched.adaptive.doctor.examine import LADDER, RULES, examine
 from gpsched.adaptive.doctor.host import Host
 from gpsched.adaptive.doctor.model import Report, Result
+from gpsched.adaptive.driver import module_level
+from gpsched.adaptive.driver.errors import ModuleAbsentError
+from gpsched.adaptive.driver.module_abi import Feature, ModuleInfo
 from gpsched.adaptive.model import DaemonView, GpuView, ProcessView, Snapshot
 
 
@@ -98,7 +101,10 @@ def test_a_good_machine_is_healthy(tmp_path: Path) -> None:
         ("mig", {"proc/driver/nvidia/capabilities/gpu0/mig/gi1/access": ""}, "degraded", "1 GPU instances", "-mig 0"),
         ("mps", {"proc/9/comm": "nvidia-cuda-mps\n"}, "degraded", "server 9", "quit"),
         ("vgpu", {"proc/9/comm": "nvidia-gridd\n"}, "degraded", "nvidia-gridd", "passthrough"),
+        ("module", {}, "degraded", "the stock driver", "docs/kmod.md"),
         ("module", {"sys/module/gpsched_companion/refcnt": "0"}, "ok", "companion", ""),
+        ("module", {"sys/module/nvidia/parameters/gpsched": "Y\n"}, "ok", "nvidia.ko has it", ""),
+        ("module", {"sys/module/nvidia/parameters/gpsched": "N\n"}, "degraded", "switched off", "kernel log"),
         ("group", {"etc/group": "root:x:0:\n"}, "degraded", "only root", "groupadd"),
         ("config", {"etc/gpsched/config.toml": "[timeslise]\n"}, "missing", "did you mean", "config check"),
     ],
@@ -121,6 +127,28 @@ def test_a_calibration_counts_for_its_driver(
     monkeypatch.setattr(install_rules, "load_all", lambda _state: [SimpleNamespace(gpu="H200", driver=driver)])
     result = _ask(_host(tmp_path, {}), "calibration")
     assert (result.state, detail in result.detail) == (state, True)
+
+
+@pytest.mark.parametrize(
+    ("features", "error", "state", "detail", "fix"),
+    [
+        (Feature.KFUNCS, None, "ok", "driver 550.1, family version 1, with BPF calls: it undoes", ""),
+        (Feature.COMPANION, None, "ok", "companion module beside driver 550.1", ""),
+        (Feature.TEST, None, "degraded", "TEST BUILD", "without GPSCHED_TEST"),
+        (None, "the loaded module speaks version 0, this daemon 1", "degraded", "version 0", "install it anew"),
+    ],
+)
+def test_what_the_module_says_of_itself(
+    monkeypatch: pytest.MonkeyPatch, features: Feature | None, error: str | None, state: str, detail: str, fix: str
+) -> None:
+    def loaded() -> ModuleInfo:
+        if features is None:
+            raise ModuleAbsentError(error or "")
+        return ModuleInfo(1, "550.1", features, {})
+
+    monkeypatch.setattr(module_level, "loaded", loaded)
+    found = driver_rules._module_answer()
+    assert (found.state, detail in found.detail, fix in found.fix) == (state, True, True), found
 
 
 def test_a_missing_driver_blocks_control_but_not_observation(tmp_path: Path) -> None:
