@@ -10,11 +10,13 @@ import msgspec
 from gpsched.adaptive import paths, protocol
 from gpsched.adaptive.errors import DaemonUnreachableError, GpschedError
 from gpsched.adaptive.hints.model import HintsReport
+from gpsched.adaptive.knobs import SettingsView, TuneParams, Value
 from gpsched.adaptive.model import Class, SettingCheck, Snapshot
 
 
 if TYPE_CHECKING:
     from gpsched.adaptive.config import Config
+    from gpsched.adaptive.measure import Measurement
 
 _T = TypeVar("_T")
 
@@ -75,6 +77,32 @@ class Client:
     def set(self, changes: dict[str, dict[str, Any]]) -> None:
         """Change keys of sections until the next reload; raise ``RemoteError`` when a key or a value is wrong."""
         self._call("set", changes)
+
+    def settings(self) -> SettingsView:
+        """Return every knob on every GPU that managed processes use: value, default, whose it is."""
+        return self._decoded("settings", SettingsView)
+
+    def measure(self, since_us: float) -> "Measurement":
+        """Return what happened since ``since_us`` (CLOCK_MONOTONIC, µs)."""
+        from gpsched.adaptive.measure import Measurement
+
+        return self._decoded("measure", Measurement, {"since_us": since_us})
+
+    def tune(self, params: TuneParams) -> SettingsView:
+        """The tuner's heartbeat; return what is in force. Raises ``RemoteError`` for a value that is out of bounds."""
+        return self._decoded("tune", SettingsView, msgspec.to_builtins(params))
+
+    def pin(self, knob: str, value: Value) -> None:
+        """Fix a knob on all GPUs; raise ``RemoteError`` when there is no such knob or value."""
+        self._call("pin", {"knob": knob, "value": value})
+
+    def unpin(self, knob: str) -> bool:
+        """Open a knob to the tuner; False when it was open."""
+        return self._decoded("unpin", bool, {"knob": knob})
+
+    def reset(self) -> None:
+        """Drop the tuner's settings and what it learned of the present work."""
+        self._call("reset")
 
     def attach(
         self, pid: int, class_: Class, *, slo_us: float | None = None, tenant: str | None = None, starting: bool = False

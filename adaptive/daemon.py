@@ -17,7 +17,7 @@ import msgspec
 
 from gpsched.adaptive.api import ApiServer
 from gpsched.adaptive.calibration.store import load_costs
-from gpsched.adaptive.config import Config, overlay
+from gpsched.adaptive.config import Config
 from gpsched.adaptive.doctor.host import Host
 from gpsched.adaptive.driver.module_level import ModuleLevel
 from gpsched.adaptive.errors import UnsupportedHostError, UsageError
@@ -27,8 +27,10 @@ from gpsched.adaptive.model import DaemonView, Snapshot
 from gpsched.adaptive.node import Node
 from gpsched.adaptive.probes.probes import Probes
 from gpsched.adaptive.service import Service
+from gpsched.adaptive.settings import LiveSettings
 from gpsched.adaptive.slices import restore_pending
 from gpsched.adaptive.survivor import Survivor
+from gpsched.adaptive.tuning import TunerProcess, Tuning
 from gpsched.adaptive.undo import UndoLog
 from gpsched.adaptive.verify import verify
 
@@ -94,8 +96,14 @@ class Daemon:
             module = ModuleLevel()
             stack.callback(module.close)
             costs = load_costs(self._state_dir)
-            self._node = Node(self._config, self._probes, undo, costs=costs, freezer=freezer, module=module)
+            settings = LiveSettings(self._config, self._state_dir)
+            self._node = Node(
+                self._config, self._probes, undo, costs=costs, freezer=freezer, module=module, settings=settings
+            )
             stack.callback(self._node.restore_all)
+            tuner = TunerProcess(self._socket_path, self._state_dir)
+            self._tuning = Tuning(settings, self._node, self._service.gpus.views, tuner)
+            stack.callback(self._tuning.close)
             self._probes.load(self._node.handle)
             self._probes.attach_host_libraries()
             self._probes.forget(os.getpid())  # a scan opens a client of its own for a moment
@@ -127,7 +135,8 @@ class Daemon:
                 self._probes.consume()
                 self._node.tick()
                 if config := self._service.tick(self._snapshot):
-                    self._node.reconfigure(config)
+                    self._tuning.reload(config)
+                self._tuning.tick()
                 self._stopping |= exit_when_idle and self._idle()
                 next_tick = time.monotonic() + _TICK_S
 
@@ -161,6 +170,7 @@ class Daemon:
             "hints": lambda params: self._node.hints(_convert(params, PidParams).pid),
             "verify": lambda _params: verify(self._node.registry, self._node.keeper),
             "config": lambda _params: self._node.config,
+            **self._tuning.reads(),
         }
 
     def _changes(self) -> dict[str, Any]:
@@ -169,6 +179,7 @@ class Daemon:
             "detach": self._detach,
             "set": self._set,
             "restore": lambda _params: self._restore(),
+            **self._tuning.changes(),
         }
 
     def _attach(self, params: dict[str, Any]) -> None:
@@ -178,7 +189,7 @@ class Daemon:
 
     def _set(self, params: dict[str, Any]) -> None:
         """Settings for now: the next start or reload takes those of the configuration files again."""
-        self._node.reconfigure(overlay(self._node.config, params))
+        self._tuning.admin_set(params)
         log.info("settings changed: %s", params)
 
     def _restore(self) -> int:

@@ -119,6 +119,10 @@ class LiveSettings:
         self._epoch += 1
         self._drop()
 
+    def release(self, pid: int) -> bool:
+        """The tuner with this pid is gone; True when taking its values back changed something."""
+        return self._tuner is not None and self._tuner.pid == pid and self._drop()
+
     def expire(self) -> bool:
         """Take the tuner's values back when its lease has ended; True when that changed something."""
         if self._until is None or self._clock() < self._until:
