@@ -371,25 +371,24 @@ int wake_futex(struct syscall_exit *ctx)
 	return 0;
 }
 
-/*
- * gpsched_hint(what, us), within the same budget. Not sent to the actuator: it would reserve now what is announced for
- * later, or cancelled; the daemon tells it (encode_hint).
- */
+/* gpsched_hint(what, us), within the same budget. */
 int hint_enter(struct pt_regs *ctx)
 {
 	u32 hint = PT_REGS_PARM1(ctx);
 	u64 in_us = PT_REGS_PARM2(ctx);
+	struct gs_managed *process;
 	struct gs_event *event;
 
-	if ((hint != GS_HINT_RESERVE && hint != GS_HINT_CANCEL) || !latency_critical(current_pid()))
+	if (hint != GS_HINT_RESERVE && hint != GS_HINT_CANCEL)
 		return 0;
-	if (!may_send(GS_HINT, false))
+	process = latency_critical(current_pid());
+	if (!process || !may_send(GS_HINT, false))
 		return 0;
 	event = reserve_event(GS_HINT);
 	if (!event)
 		return 0;
 	event->call = hint;
 	event->hint.in_us = in_us;
-	events.ringbuf_submit(event, 0);
+	submit_event(event, process);
 	return 0;
 }

@@ -173,7 +173,7 @@ enum ga_message_type {
 	GA_MSG_SLOT = 1,    /* with one descriptor: put it in `slot` */
 	GA_MSG_DROP = 2,    /* close the slot once nothing uses it */
 	GA_MSG_PUBLISH = 3, /* take the plans; answered */
-	GA_MSG_EVENT = 4,   /* the daemon's own trigger (predicted arrivals, explicit hints) */
+	GA_MSG_EVENT = 4,   /* the daemon's own trigger (predicted arrivals) */
 };
 
 enum ga_slot_kind {

@@ -237,6 +237,17 @@ def test_an_explicit_hint_says_when(rig):
     assert rig.rm.entries[0].begin_ns - begin >= 40_000_000
 
 
+@pytest.mark.parametrize("in_us", [0, 40_000, 540_000], ids=["now", "too soon", "in time"])
+def test_a_reservation_starts_as_long_before_the_announced_time_as_the_plan_says(rig, in_us):
+    rig.publish(rig.plan(trigger=Trigger(kind=Kind.HINT, before_us=500_000)))
+    begin = now_ns()
+    rig.event(Kind.HINT, Hint.RESERVE, time_ns=begin, handle=in_us)
+    until(lambda: rig.is_disabled(rig.be[0]))
+    waited_us = (rig.rm.entries[0].begin_ns - begin) / 1000
+    assert waited_us >= max(0, in_us - 500_000)
+    assert waited_us < in_us or in_us < 500_000
+
+
 @pytest.mark.parametrize("in_us", [0, 500_000], ids=["reserved", "waiting"])
 def test_an_explicit_hint_can_be_taken_back(rig, in_us):
     rig.publish(rig.plan(trigger=HINTED))
