@@ -33,6 +33,7 @@ SUBCOMMANDS = (
     "record",
     "replay",
     "dump",
+    "report",
     "completion",
     "cluster",
     "demo",
