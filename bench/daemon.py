@@ -13,6 +13,7 @@ from gpsched.adaptive.calibration import store
 from gpsched.adaptive.calibration.model import Calibration
 from gpsched.adaptive.client import Client
 from gpsched.adaptive.errors import DaemonUnreachableError
+from gpsched.adaptive.scratch import Scratch
 from gpsched.bench.errors import ProgramFailedError, ProgramTimeoutError
 
 
@@ -29,8 +30,7 @@ def running_daemon(config: str = "", calibration: Calibration | None = None) -> 
 
     Raises ``ProgramFailedError`` (with the daemon's exit code and last line) when it does not start.
     """
-    with tempfile.TemporaryDirectory(prefix="gpsched-bench-") as name, tempfile.TemporaryFile() as log:
-        directory = Path(name)
+    with Scratch("gpsched-bench-") as directory, tempfile.TemporaryFile() as log:
         if calibration is not None:
             store.save(directory / "state", calibration)
         process = _start(directory, config, log)

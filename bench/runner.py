@@ -3,7 +3,6 @@
 import math
 import platform
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import msgspec
 from gpsched.adaptive.calibration.model import Calibration
 from gpsched.adaptive.client import Client
 from gpsched.adaptive.errors import GpschedError, UnsupportedHostError, UsageError
+from gpsched.adaptive.scratch import Scratch
 from gpsched.bench import scenario as scenarios
 from gpsched.bench.arms import ARMS, Arm, fits, unknown_setting
 from gpsched.bench.calibration import calibrate
@@ -202,8 +202,7 @@ class _Run:
         """Measure all points; an error ends them."""
         error = None
         try:
-            with tempfile.TemporaryDirectory(prefix="gpsched-bench-") as name:
-                folder = Path(name)
+            with Scratch("gpsched-bench-") as folder:
                 skipped = dict(self._unsuited(arms, folder))
                 fitting = [arm for arm in arms if arm.name not in skipped]
                 told("calibrating, starting the daemons", 0.0)

@@ -12,11 +12,11 @@ import shutil
 import socket
 import struct
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from gpsched.adaptive.errors import GpschedError, UnsupportedHostError
+from gpsched.adaptive.scratch import Scratch
 
 
 BUILD = Path(__file__).parent / "build"
@@ -60,7 +60,7 @@ class SimulatedGpu:
     def __init__(self, gpus: int = 1, scale: float = 5.0, directory: str | Path | None = None) -> None:
         self.gpus, self.scale = gpus, scale
         self._temporary = directory is None
-        self._wanted = directory
+        self._scratch: Scratch | None = None
         self.directory = Path(directory) if directory is not None else Path()
         self._server: subprocess.Popen[bytes] | None = None
 
@@ -93,7 +93,8 @@ class SimulatedGpu:
         """Start the server and wait until it is ready."""
         _check_host()
         if self._temporary:
-            self.directory = Path(tempfile.mkdtemp(prefix="gpsched-sim-"))
+            self._scratch = Scratch("gpsched-sim-")
+            self.directory = self._scratch.path
             self.directory.chmod(0o755)
         self.directory.mkdir(parents=True, exist_ok=True)
         self._copy_library()
@@ -150,8 +151,9 @@ class SimulatedGpu:
         mount = self.directory / "dev"
         if _is_stale(mount):
             subprocess.run(["umount", "-l", mount], check=False, capture_output=True)
-        if self._temporary:
-            shutil.rmtree(self.directory, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.close()
+            self._scratch = None
 
     def stats(self) -> dict[str, Any]:
         """What the GPU did, on its own clock.
