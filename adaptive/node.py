@@ -247,6 +247,7 @@ class Node:
         if (lost := self._probes.lost()) > self._lost:
             self.steering.lost(lost - self._lost)
             self._lost = lost
+        self._count_calls()
         self.steering.tick()
         rescan, self._rescan = self._rescan, set()
         for pid in rescan:
@@ -260,7 +261,8 @@ class Node:
         self.steering.tuned = tuned = self._tuned()
         self.steering.choose()
         slices = {gpu: config.timeslice for gpu, config in tuned.items()}
-        decisions = decide(self.registry, self.config.timeslice, self.steering.turns(), slices)
+        situation = self.steering.contention.situation(self.config)
+        decisions = decide(list(self.registry), self.config.timeslice, self.steering.turns(), slices, situation)
         for process in self.registry:
             self._apply_to(process, decisions)
         self.steering.freezing.follow(list(self.registry))
@@ -301,7 +303,7 @@ class Node:
         if groups and not reached:
             process.reason = f"control failed: {self.keeper.last_failure}"
         else:
-            reasons += [process.hint_reason, _THROUGH_MODULE if through_module else ""]
+            reasons += [process.hint_reason, process.restraint, _THROUGH_MODULE if through_module else ""]
             process.reason = "; ".join(filter(None, dict.fromkeys(reasons))) or "no GPU context yet"
         process.out_of_control = self.keeper.failures > failures or (not groups and self._launches(process.pid))
         if process.out_of_control and not groups:
@@ -310,7 +312,14 @@ class Node:
     @staticmethod
     def _level(process: Process, through_module: bool) -> Level:
         """A reservation's rung says more about its latency than the way its slices take."""
+        if process.runs_as == "unmanaged":
+            return "observe"
         return "module" if through_module and process.mechanism == "timeslice" else process.mechanism
+
+    def _count_calls(self) -> None:
+        for process in self.registry:
+            if process.class_ == "be":
+                self.steering.contention.called(process.pid, sum(self._probes.counters(process.pid).values()))
 
     def _launches(self, pid: int) -> bool:
         """Whether the process uses a GPU, and not only did so before it became another program."""
@@ -356,6 +365,7 @@ class Node:
         process = self.registry.get(pid)
         if process is None:
             return
+        self.steering.set_aside(process)
         self._drop(pid)
         self._probes.forget(pid)
         self.steering.publish()

@@ -13,14 +13,16 @@ from typing import Any
 
 from gpsched.adaptive.actuator.actuator import Actuator
 from gpsched.adaptive.actuator.errors import ActuatorGoneError, ActuatorMissingError, PlanLimitError, PlanRefusedError
-from gpsched.adaptive.actuator.plans import Plan, PlanSet, Role
+from gpsched.adaptive.actuator.plans import Plan, PlanSet
 from gpsched.adaptive.actuator.records import Record
 from gpsched.adaptive.actuator.slots import find_agent
 from gpsched.adaptive.config import Config
+from gpsched.adaptive.contention import Contention
 from gpsched.adaptive.driver.files import DriverFiles
 from gpsched.adaptive.errors import GpschedError, ProcessGoneError
 from gpsched.adaptive.freezing import Freezes, Freezing
 from gpsched.adaptive.hints.adapter import EventAdapter
+from gpsched.adaptive.hints.aside import SetAside
 from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.hints.learner import HintLearner
 from gpsched.adaptive.hints.model import HintsReport
@@ -84,6 +86,8 @@ class Steering:
         self.records: dict[int, list[Record]] = {}
         self._telemetry = Telemetry()
         self.log = BurstLog()
+        self.contention = Contention(registry, costs)
+        self._aside = SetAside()
 
     # ---- what the kernel and the clock report
 
@@ -119,10 +123,14 @@ class Steering:
         if self._actuator is not None:
             for record in self._actuator.records():
                 log.debug("%s", record)
+                self.contention.reserved(record)
+                if (process := self._registry.get(record.pid)) and process.mechanism == "timeslice":
+                    continue  # only its place in the order
                 self._telemetry.reservation(record)
                 kept = self.records.setdefault(record.pid, [])
                 kept.append(record)
                 del kept[:-100]
+        self._changed |= self.contention.update(self.config, self.tuned)
 
     def fileno(self) -> int:
         """Descriptor that is readable when ``check`` is due."""
@@ -151,15 +159,17 @@ class Steering:
         self._changed = False
         shared = plans.sharing(self._registry)
         beside_be = {process.pid for lc, _ in shared.values() for process in lc}
+        others_wait = plans.ordered(list(self._registry), self.contention.situation(self.config))
         for process in self._registry:
             if process.class_ == "lc":
-                self._choose_one(process, process.pid in beside_be)
+                self._choose_one(process, process.pid in beside_be | others_wait)
 
     def publish(self) -> None:
         """Hand the plans to the actuator, if they changed. On any failure best-effort work runs unhindered."""
         choices = {pid: learner.chosen() for pid, learner in self._learners.items()}
         tuned = {gpu: config.reservations for gpu, config in self.tuned.items()}
-        plan_set = plans.build(self._registry, choices, self.config.reservations, tuned)
+        situation = self.contention.situation(self.config)
+        plan_set = plans.build(self._registry, choices, self.config.reservations, tuned, situation)
         if plan_set == self._published and self._loud != self.freezing.watched:
             self._follow(plan_set)
         if plan_set == self._published or (self._actuator is None and not plan_set.gpus):
@@ -185,9 +195,16 @@ class Steering:
         crowded = frozenset(gpu for gpu, (_, be) in plans.sharing(self._registry).items() if len(be) > 1)
         return crowded if crowded and self._running() is not None else frozenset()
 
+    def set_aside(self, process: Process) -> None:
+        """Keep what was learned about a process that is left alone, for it may soon be managed again."""
+        if process.pid in self._learners:
+            learned = self._learners[process.pid], self._adapters[process.pid]
+            self._aside.put(process.info.pid, process.info.start_ticks, learned)
+
     def forget(self, pid: int) -> None:
         """The process ended or is left alone."""
         self._learners.pop(pid, None)
+        self.contention.forget(pid)
         self._telemetry.forget(pid)
         self.log.forget(pid)
         self._adapters.pop(pid, None)
@@ -232,8 +249,10 @@ class Steering:
             process = self._registry.get(pid)
             if process is None or process.class_ != "lc":
                 return None
-            self._learners[pid] = HintLearner(pid=pid, costs=self._costs["reserve"])
-            self._adapters[pid] = EventAdapter()
+            learned = self._aside.take(pid, process.info.start_ticks)
+            if learned is None:
+                learned = HintLearner(pid=pid, costs=self._costs["reserve"]), EventAdapter()
+            self._learners[pid], self._adapters[pid] = learned
         return self._learners[pid]
 
     def _take(self, pid: int, output: Output) -> None:
@@ -242,14 +261,17 @@ class Steering:
                 self._changed = True
             case BurstBegan(time_us=now, reserved_us=reserved):
                 self.log.began(pid, now, reserved, self._need_us(pid))
+                self.contention.began(pid, now)
                 self._telemetry.began(pid)
                 self.freezing.began(pid)
             case BurstEnded(burst=burst):
                 self.log.ended(pid, burst)
+                self.contention.ended(pid, burst)
                 self._telemetry.burst(pid, burst)
                 self.freezing.ended(pid)
             case Reserve(start_us=start, until_us=until, trigger=matcher):
                 self.log.announced(pid, output, self._learners[pid].chosen())
+                self.contention.asked(pid)
                 self.freezing.announce(pid, start, until)
                 if matcher.kind in plans.ANNOUNCED:
                     shift = self._config_of(self._registry.get(pid)).reservations.offset_shift_us
@@ -276,8 +298,8 @@ class Steering:
 
     def _choose_one(self, process: Process, beside_be: bool) -> None:
         learner = self._learners.get(process.pid)
-        available = self._available(process.pid) if beside_be else ()
-        basis = (beside_be, available, learner and learner.chosen().generation)
+        available = self._available(process.pid) if beside_be and not process.restraint else ()
+        basis = (beside_be, available, learner and (learner.chosen().generation, learner.gaps))
         if self._chosen.get(process.pid) == basis:
             return
         self._chosen[process.pid] = basis
@@ -360,20 +382,21 @@ class Steering:
             self._send_fast(pid, False, False)
 
     def _guard(self, plan_set: PlanSet) -> None:
-        for process, group in self._best_effort(plan_set):
+        for process, group in self._switched(plan_set):
             self._keeper.guard(process, group)
 
     def _unguard(self, before: PlanSet, now: PlanSet) -> None:
-        kept = {member.key for member in now.members}
-        for process, group in self._best_effort(before):
+        kept = {member.key for member in now.members if member.may_be_off}
+        for process, group in self._switched(before):
             if (process.pid, *group.key) not in kept:
                 self._keeper.unguard(process, group)
 
-    def _best_effort(self, plan_set: PlanSet) -> Iterator[tuple[Process, Group]]:
+    def _switched(self, plan_set: PlanSet) -> Iterator[tuple[Process, Group]]:
+        """The groups whose channels may be disabled at times."""
         for member in plan_set.members:
             process = self._registry.get(member.pid)
             group = process.groups.get(member.group.key) if process else None
-            if process is not None and group is not None and member.role is Role.BE:
+            if process is not None and group is not None and member.may_be_off:
                 yield process, group
 
 
