@@ -27,6 +27,7 @@ class Chooser:
     _YOUTH = 64  # bursts within which every choice looks at all candidates
     _REFINE = 16  # between looks at the chosen triggers alone
     _RENEW = 16  # refinements between looks at all candidates
+    _FRUITLESS, _RAREST = 16, 4  # looks that find no trigger until each next one is twice as rare, and how many times
     _KEEP = 4  # occurrences that survive a drift
     _SHORTEST_US, _LONGEST_US = 10_000.0, 1_000_000.0  # of a burst's limit
     _BETTER = 1.015  # what a new set must gain over the present one to replace it
@@ -49,6 +50,7 @@ class Chooser:
         self._lengths: deque[float] = deque(maxlen=128)
         self._wait = self._LEARNING
         self._refined = 0
+        self._fruitless = 0
         self._patience = 1  # refinements until all candidates are looked at again
         self._source: Trigger | None = None
         self._taker: Trigger | None = None
@@ -73,6 +75,7 @@ class Chooser:
         if not self.choice.triggers or self.choice.state == "explicit" or not self.reservations.drifted:
             return False
         self.drifts += 1
+        self._fruitless = 0
         self.table.truncate(self._KEEP)
         why = f"{self.choice.triggers[0].matcher} no longer announces bursts as it did; learning again"
         return self._set(Choice("drift", why=f"{why}; the GPU is taken at the first launch"))
@@ -83,7 +86,7 @@ class Chooser:
 
     def soon(self) -> None:
         """Choose at the next burst, among all candidates."""
-        self._wait, self._patience = 0, 1
+        self._wait, self._patience, self._fruitless = 0, 1, 0
 
     # ---- choosing
 
@@ -108,11 +111,16 @@ class Chooser:
             why = "the program gives explicit hints, which outrank what was learned"
             return self._set(Choice("explicit", (self.announced.trigger(self.costs),), why=why))
         sure = self.choice.state == "sure" and self.table.burst > self._YOUTH
-        self._wait = self._REFINE if sure else self._LEARNING
+        self._wait = self._REFINE if sure else self._learning_wait()
         self._refined += 1
         if sure and not self._knows_better() and self._refined < self._patience and (kept := self._refine()):
             return self._set(self._from_rated(kept))
         return self._look_around()
+
+    def _learning_wait(self) -> int:
+        """A process that nothing announces should cost little."""
+        rarer = max(self._fruitless - self._FRUITLESS, 0)
+        return self._LEARNING << min(rarer, self._RAREST)
 
     def _look_around(self) -> bool:
         """Choose among all candidates; ever more rarely while that changes nothing."""
@@ -120,6 +128,7 @@ class Chooser:
         changed = self._renew()
         kept = _matchers(self.choice) == before and self.table.burst > self._YOUTH
         self._patience = min(2 * self._patience, self._RENEW) if kept else 1
+        self._fruitless = 0 if self.choice.triggers else self._fruitless + 1
         self._refined = 0
         return changed
 

@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
+from gpsched.adaptive.hints.chooser import Chooser
 from gpsched.adaptive.hints.learner import HintLearner
-from gpsched.adaptive.hints.observations import Wake, WakeKind
+from gpsched.adaptive.hints.observations import Copy, Wake, WakeKind
 from gpsched.adaptive.hints.outputs import ChoiceChanged
 from tests.unit.hints.obedient import Quality, run, with_ticks
 from tests.unit.hints.streams import Stream, arrivals, asyncio_server, plain_loop
@@ -85,3 +86,20 @@ def test_a_trigger_that_goes_wrong_stops_reserving() -> None:
     quality = run(learner, stream, warm_up=20)
     assert quality.false <= 20
     assert learner.report().drifts >= 1
+
+
+def test_a_program_that_nothing_announces_is_looked_at_rarely_and_still_learned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = []
+    renew = Chooser._renew
+    monkeypatch.setattr(Chooser, "_renew", lambda chooser: looks.append(1) or renew(chooser))
+    rng, learner = random.Random(5), HintLearner()
+    unannounced = plain_loop(arrivals("poisson", 100, 1_000, rng), rng)
+    unannounced.observations = [each for each in unannounced.observations if not isinstance(each, Wake | Copy)]
+    run(learner, unannounced)
+    assert not learner.chosen().triggers
+    assert len(looks) < 1_000 / 20
+    start = unannounced.bursts[-1].end_us + 10_000
+    quality = run(learner, loop(1000.0, start=start), warm_up=150)
+    assert quality.in_time_share >= 0.99
