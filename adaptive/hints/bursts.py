@@ -20,12 +20,16 @@ Work = tuple[int, int]  # context, stream
 
 
 class Burst(msgspec.Struct, frozen=True, gc=False):
-    """One finished burst. ``closed_by`` limit: longer than ``BurstSegmenter.LIMIT_US``; reset: events were lost."""
+    """One finished burst. ``closed_by`` limit: longer than ``BurstSegmenter.LIMIT_US``; reset: events were lost.
+
+    ``gaps``: how often the GPU was idle inside, after a synchronisation and before the next launch.
+    """
 
     start_us: float
     end_us: float
     launches: int
     closed_by: ClosedBy
+    gaps: int = 0
 
 
 class BurstSegmenter:
@@ -38,7 +42,7 @@ class BurstSegmenter:
 
     def __init__(self, gap_us: float) -> None:
         self.start_us: float | None = None
-        self._launches = 0
+        self._launches = self._gaps = 0
         self._sequence = 0
         self._last_us = 0.0
         self._synced_us: float | None = None
@@ -63,8 +67,9 @@ class BurstSegmenter:
         first = self.start_us is None
         self._learn_gap(call.time_us)
         if first:
-            self.start_us, self._launches = call.time_us, 0
+            self.start_us, self._launches, self._gaps = call.time_us, 0, 0
         self._launches += 1
+        self._gaps += self._synced_us is not None
         self._put((call.context, call.stream), call.tid)
         self._last_us, self._synced_us = call.time_us, None
         return first
@@ -189,7 +194,7 @@ class BurstSegmenter:
 
     def _close(self, end_us: float, by: ClosedBy) -> Burst:
         assert self.start_us is not None
-        burst = Burst(self.start_us, max(end_us, self.start_us), self._launches, by)
+        burst = Burst(self.start_us, max(end_us, self.start_us), self._launches, by, self._gaps)
         self.start_us = self._synced_us = None
         self._closed_by = by
         self._outstanding.clear()

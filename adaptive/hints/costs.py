@@ -17,6 +17,7 @@ class Costs(msgspec.Struct, frozen=True):
     late_us        added to ``residual_us`` when it begins at the launch itself; falls linearly to 0 at ``need_us``
     control_us     how long the daemon or actuator is busy issuing it
     waste_budget   largest share of GPU time that may be reserved and idle
+    keeps          whether BE stays out through gaps within a burst; else each gap costs the LC a switch
     """
 
     switch_us: float = 190.0
@@ -25,6 +26,7 @@ class Costs(msgspec.Struct, frozen=True):
     late_us: float = 175.0
     control_us: float = 10.0
     waste_budget: float = 0.01
+    keeps: bool = False
 
     @property
     def gap_us(self) -> float:
@@ -46,6 +48,6 @@ class Costs(msgspec.Struct, frozen=True):
 
 LEVELS: dict[str, Costs] = {
     "timeslice": Costs(residual_us=190.0, need_us=1.0, late_us=0.0, control_us=0.0),
-    "reserve": Costs(residual_us=75.0, need_us=700.0, late_us=380.0, control_us=350.0),
+    "reserve": Costs(residual_us=75.0, need_us=700.0, late_us=380.0, control_us=350.0, keeps=True),
     "hold": Costs(),
 }

@@ -1,5 +1,6 @@
 """The learner of one latency-critical process: observations in, reservations and a choice out. No I/O."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -55,6 +56,7 @@ class HintLearner:
         self._taken_us = 0.0  # when queued requests were taken last
         self._next_until = 0.0  # until when requests that waited at a burst's end keep the process busy
         self._ended_us = float("-inf")
+        self._gaps: deque[int] = deque(maxlen=16)
         self._handlers: dict[type[Observation], Handler] = {
             Wake: self._on_wake,
             Launch: self._on_launch,
@@ -94,7 +96,16 @@ class HintLearner:
 
         For choosing the level.
         """
-        return self._chooser.expected(costs)
+        gain, waste = self._chooser.expected(costs)
+        if not costs.keeps or not self.gaps:
+            return gain, waste
+        return (gain or min(costs.hidden_once(0.0), 0.0)) + self.gaps * costs.switch_us, waste
+
+    @property
+    def gaps(self) -> int:
+        """How often the GPU is idle within a burst lately; coarsely, so that noise changes no level."""
+        mean = round(sum(self._gaps) / len(self._gaps)) if self._gaps else 0
+        return 1 << mean.bit_length() - 1 if mean else 0
 
     def report(self) -> HintsReport:
         """Return what ``gpsched hints`` shows."""
@@ -214,11 +225,19 @@ class HintLearner:
         self._ended_us = burst.end_us
         self._chooser.burst_ended(burst)
         out.append(BurstEnded(burst))
+        self._count_gaps(burst, out)
         source = self._chooser.choice.source
         if source and waiting:
             self._on_wake(Wake(burst.end_us, UNKNOWN, WakeKind.BURST_END, size=waiting), burst.end_us, out)
             self._taken_us = burst.end_us
             self._next_until = burst.end_us + source.limit_us
+
+    def _count_gaps(self, burst: Burst, out: list[Output]) -> None:
+        """The level is chosen by them, too."""
+        before = self.gaps
+        self._gaps.append(burst.gaps)
+        if self.gaps != before:
+            out.append(ChoiceChanged(self._chooser.choice))
 
     def _waiting(self, burst: Burst) -> int:
         """Whether requests came too late for this burst: 1 by their age at its launch, 2 by who took the others."""

@@ -30,6 +30,16 @@ def test_every_stream_must_be_synchronised(segmenter: BurstSegmenter) -> None:
     assert sync(segmenter, 400.0, SyncScope.STREAM, 8) == Burst(100.0, 400.0, 2, "sync")
 
 
+def test_gaps_that_the_quiet_time_bridges_are_counted(segmenter: BurstSegmenter) -> None:
+    segmenter.between.us = 50.0
+    for start in (100.0, 220.0, 340.0):
+        assert segmenter.advance(start) is None
+        segmenter.launch(Launch(start, 1, 7))
+        segmenter.launch(Launch(start + 1.0, 1, 7))
+        assert sync(segmenter, start + 100.0, SyncScope.STREAM, 7) is None
+    assert segmenter.advance(1_000.0) == Burst(100.0, 440.0, 6, "sync", gaps=2)
+
+
 def test_a_context_synchronisation_covers_all_streams_of_its_context(segmenter: BurstSegmenter) -> None:
     segmenter.launch(Launch(100.0, 1, 7, context=1))
     segmenter.launch(Launch(110.0, 1, 8, context=1))

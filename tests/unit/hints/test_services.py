@@ -39,10 +39,21 @@ def test_a_decode_loop_is_one_reservation_across_tokens() -> None:
     assert learner.report().burst_us["p50"] > 20_000
 
 
+def test_gaps_within_a_burst_speak_for_a_level_that_keeps_the_gpu() -> None:
+    learner = HintLearner(costs=LEVELS["reserve"])
+    assert learner.gaps == 0
+    run(learner, decode_loop(200, rng()))
+    assert learner.gaps in (8, 16)  # of 12 to 24 tokens
+    hold, reserve = (learner.expected(LEVELS[level])[0] for level in ("hold", "reserve"))
+    assert hold < LEVELS["hold"].switch_us
+    assert reserve > 8 * LEVELS["reserve"].switch_us
+
+
 def test_gaps_that_cost_more_than_a_switch_are_not_bridged() -> None:
     learner = HintLearner()
     run(learner, decode_loop(200, rng(), gap=2_000.0))
     assert learner.chosen().quiet_us == 0.0
+    assert learner.gaps == 0
 
 
 def test_bursts_without_any_lead_are_reserved_by_the_clock_when_they_are_regular() -> None:
