@@ -105,14 +105,22 @@ class Client:
         self._call("reset")
 
     def attach(
-        self, pid: int, class_: Class, *, slo_us: float | None = None, tenant: str | None = None, starting: bool = False
+        self,
+        pid: int,
+        class_: Class,
+        *,
+        slo_us: float | None = None,
+        tenant: str | None = None,
+        starting: bool = False,
+        priority: int = 0,
+        weight: float = 1.0,
     ) -> None:
         """Manage the process and its children. ``starting``: it has no GPU context yet and will get one.
 
         Raises ``RemoteError`` when it is gone, has no GPU context, or the caller may not change anything.
         """
         params = {"pid": pid, "class": class_, "slo_us": slo_us, "tenant": tenant, "starting": starting}
-        self._call("attach", params)
+        self._call("attach", params | {"priority": priority, "weight": weight})
 
     def detach(self, pid: int) -> None:
         """Leave the process alone from now on and give it back its own settings."""

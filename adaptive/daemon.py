@@ -17,7 +17,7 @@ import msgspec
 
 from gpsched.adaptive.api import ApiServer
 from gpsched.adaptive.calibration.store import load_costs
-from gpsched.adaptive.config import Config
+from gpsched.adaptive.config import Config, Priority, Weight
 from gpsched.adaptive.doctor.host import Host
 from gpsched.adaptive.driver.module_level import ModuleLevel
 from gpsched.adaptive.errors import UnsupportedHostError, UsageError
@@ -51,6 +51,8 @@ class AttachParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slo_us: float | None = None
     tenant: str | None = None
     starting: bool = False
+    priority: Priority = 0
+    weight: Weight = 1.0
 
 
 class PidParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -185,7 +187,15 @@ class Daemon:
     def _attach(self, params: dict[str, Any]) -> None:
         call = _convert(params, AttachParams)
         self._used = True
-        self._node.attach(call.pid, call.class_, call.slo_us, call.tenant, starting=call.starting)
+        self._node.attach(
+            call.pid,
+            call.class_,
+            call.slo_us,
+            call.tenant,
+            starting=call.starting,
+            priority=call.priority,
+            weight=call.weight,
+        )
 
     def _set(self, params: dict[str, Any]) -> None:
         """Settings for now: the next start or reload takes those of the configuration files again."""
@@ -212,6 +222,7 @@ class Daemon:
             health=self._service.report.health,
             findings=self._service.findings(),
             config_error=self._service.config_error,
+            order=self._node.config.policy.order,
         )
         processes = self._node.views()
         gpus = with_engine(self._service.gpus.views(), processes, self._node.steering.in_burst())

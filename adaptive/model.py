@@ -72,6 +72,8 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     tenant: str
     slo_us: float | None
+    priority: int = 0
+    weight: float = 1.0
     level: Level
     reason: str
     gpus: list[int]
@@ -109,7 +111,7 @@ class GpuView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DaemonView(msgspec.Struct, frozen=True, kw_only=True):
-    """The daemon itself: what it watches and what it lost."""
+    """The daemon itself: what it watches and what it lost; ``order`` of several latency-critical ones on a GPU."""
 
     pid: int
     version: str
@@ -121,6 +123,7 @@ class DaemonView(msgspec.Struct, frozen=True, kw_only=True):
     health: Health = "ok"
     findings: list[str] = []
     config_error: str | None = None
+    order: str = "deadline"
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -75,6 +75,19 @@ class Prober(Protocol):
     def lost(self) -> int: ...  # noqa: D102
 
 
+class _Terms(NamedTuple):
+    """How a process counts among others: the fields of the same names of ``Process``, in the same order."""
+
+    tenant: str
+    slo_us: float | None
+    priority: int
+    weight: float
+
+
+def _terms_of(process: Process) -> _Terms:
+    return _Terms(process.tenant, process.slo_us, process.priority, process.weight)
+
+
 class Node:
     """All managed processes and their control. Not thread-safe: everything happens on the daemon's loop."""
 
@@ -135,7 +148,7 @@ class Node:
     def _on_fork(self, event: ProcFork) -> None:
         parent = self.registry.get(event.parent)
         if parent is not None:
-            self._add(event.pid, parent.class_, f"child of {event.parent}", parent.tenant, parent.slo_us)
+            self._add(event.pid, parent.class_, f"child of {event.parent}", _terms_of(parent))
 
     def _on_exec(self, event: ProcExec) -> None:
         """A new program: its descriptors of the driver, and with them its clients, are closed."""
@@ -159,11 +172,22 @@ class Node:
             self._probes.forget(pid)
             return None
         name = rule.name or f"{self.config.rule.index(rule)}"
-        return self._add(pid, rule.class_, f"rule {name}", rule.tenant or info.user, rule.slo_us)
+        terms = _Terms(rule.tenant or info.user, rule.slo_us, rule.priority, rule.weight)
+        return self._add(pid, rule.class_, f"rule {name}", terms)
 
     # ---- what users ask for
 
-    def attach(self, pid: int, name: str, slo_us: float | None, tenant: str | None, *, starting: bool) -> None:
+    def attach(
+        self,
+        pid: int,
+        name: str,
+        slo_us: float | None,
+        tenant: str | None,
+        *,
+        starting: bool,
+        priority: int = 0,
+        weight: float = 1.0,
+    ) -> None:
         """Manage ``pid`` and its descendants; ``starting`` processes have no GPU context yet.
 
         Raises ``UsageError``, ``ProcessGoneError``, ``NoGpuError``.
@@ -174,6 +198,7 @@ class Node:
         if class_ == "be" and slo_us is not None:
             raise UsageError("a best-effort process has no latency objective; leave out --slo or use --class lc")
         info = procinfo.read(pid)
+        terms = _Terms(tenant or info.user, slo_us, priority, weight)
         family = [pid, *procinfo.children(pid)]
         users = [member for member in family if procinfo.has_driver_open(member)]
         if not starting and not users:
@@ -181,7 +206,7 @@ class Node:
         for member in family:
             source = "attach" if member == pid else f"child of {pid}"
             source = "run" if starting else source
-            if self._add(member, class_, source, tenant or info.user, slo_us) and member in users:
+            if self._add(member, class_, source, terms) and member in users:
                 self._scan(member)
         self.apply()
 
@@ -326,7 +351,7 @@ class Node:
         calls = self._probes.counters(pid)
         return any(calls.get(kind) for kind in ("launch", "graph_launch")) and procinfo.has_driver_open(pid)
 
-    def _add(self, pid: int, class_: Class, source: str, tenant: str, slo_us: float | None) -> Process | None:
+    def _add(self, pid: int, class_: Class, source: str, terms: _Terms) -> Process | None:
         """Register the process or change its class; None when it is gone already."""
         try:
             info = procinfo.read(pid)
@@ -339,10 +364,11 @@ class Node:
             self._probes.manage(pid, class_)
             process = None
         if process is None:
-            process = Process(info, class_, source, tenant, slo_us)
+            process = Process(info, class_, source, *terms)
             self.registry.put(process)
         else:
-            process.class_, process.source, process.tenant, process.slo_us = class_, source, tenant, slo_us
+            process.class_, process.source = class_, source
+            process.tenant, process.slo_us, process.priority, process.weight = terms
         return process
 
     def _scan(self, pid: int) -> None:

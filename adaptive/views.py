@@ -49,6 +49,8 @@ def process_view(process: Process, calls: dict[str, int], numbers: GpuNumbers) -
         source=process.source,
         tenant=process.tenant,
         slo_us=process.slo_us,
+        priority=process.priority,
+        weight=process.weight,
         level=process.level,
         reason=process.reason,
         gpus=sorted({number for gpu in process.gpus() if (number := numbers.number(gpu)) is not None}),

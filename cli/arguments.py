@@ -28,7 +28,7 @@ def add_state_dir(parser: argparse.ArgumentParser) -> None:
 
 
 def add_class(parser: argparse.ArgumentParser) -> None:
-    """``--class``, ``--slo`` and ``--tenant``: how a process is to be treated."""
+    """``--class``, ``--slo``, ``--tenant``, ``--priority`` and ``--weight``: how a process is to be treated."""
     parser.add_argument(
         "--class", dest="class_", choices=("lc", "be"), required=True, help="latency-critical or best-effort"
     )
@@ -36,6 +36,15 @@ def add_class(parser: argparse.ArgumentParser) -> None:
         "--slo", metavar="DURATION", type=duration, help="latency objective of a latency-critical process, like 5ms"
     )
     parser.add_argument("--tenant", help="whom the process belongs to (default: its user)")
+    parser.add_argument(
+        "--priority", metavar="N", type=int, default=0, help="of several, the higher goes first, if so ordered (0)"
+    )
+    parser.add_argument("--weight", metavar="W", type=float, default=1.0, help="of several, GPU time in proportion (1)")
+
+
+def terms(args: argparse.Namespace) -> dict[str, Any]:
+    """What ``add_class`` parsed, as arguments of ``Client.attach``."""
+    return {"slo_us": args.slo, "tenant": args.tenant, "priority": args.priority, "weight": args.weight}
 
 
 def add_interval(parser: argparse.ArgumentParser, default_us: float) -> None:

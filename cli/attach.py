@@ -2,7 +2,7 @@
 
 import argparse
 
-from gpsched.cli.arguments import Subparsers, add_class, add_socket, positive_pid
+from gpsched.cli.arguments import Subparsers, add_class, add_socket, positive_pid, terms
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -19,5 +19,5 @@ def run(args: argparse.Namespace) -> int:
     from gpsched.adaptive.client import Client
 
     with Client(args.socket) as client:
-        client.attach(args.pid, args.class_, slo_us=args.slo, tenant=args.tenant)
+        client.attach(args.pid, args.class_, **terms(args))
     return 0

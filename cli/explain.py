@@ -47,6 +47,8 @@ def print_process(process: "ProcessView") -> None:
     """Print class and level with their reasons."""
     print(f"{process.pid} {process.name}: {process.class_} by {process.source}")
     print(f"level     {process.level}: {process.reason}")
+    if process.priority or process.weight != 1.0:
+        print(f"place     priority {process.priority}, weight {process.weight:g}")
 
 
 def print_plan(report: "HintsReport") -> None:

@@ -53,6 +53,8 @@ def _print_table(snapshot: "Snapshot") -> None:
     else:
         console.print("no managed process; start one with: gpsched run --class lc|be -- COMMAND")
     daemon = snapshot.daemon
+    if sum(process.class_ == "lc" for process in snapshot.processes) > 1:
+        console.print(f"several latency-critical on a GPU go by {daemon.order} (gpsched policy)", style="dim")
     if daemon.lost_events:
         console.print(f"{daemon.lost_events} events were lost: figures are incomplete", style="yellow")
     if daemon.failed_controls:

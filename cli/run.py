@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from gpsched.adaptive.errors import DaemonUnreachableError, GpschedError, UsageError
-from gpsched.cli.arguments import Subparsers, add_class, add_socket, add_state_dir
+from gpsched.cli.arguments import Subparsers, add_class, add_socket, add_state_dir, terms
 
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -72,7 +72,7 @@ def _attach(pid: int, args: argparse.Namespace) -> None:
     from gpsched.adaptive.client import Client
 
     with Client(args.socket) as client:
-        client.attach(pid, args.class_, slo_us=args.slo, tenant=args.tenant, starting=True)
+        client.attach(pid, args.class_, **terms(args), starting=True)
 
 
 def _start_daemon(socket: str, state_dir: str) -> None:

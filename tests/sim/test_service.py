@@ -229,6 +229,7 @@ def test_settings_change_while_it_runs_until_the_next_reload(node: Managed, pair
         ("timeslice.be_us=0", "policy: timeslice.be_us: Expected `int` >= 1"),
         ("timeslise.be_us=1", "did you mean 'timeslice'?"),
         ("rule.x=1", "change it in the configuration file"),
+        ("fifo", "nor one of deadline, laxity, priority, share"),
         ("be_us", "is not SECTION.KEY=VALUE"),
     ):
         refused = node.gpsched("policy", wrong)
