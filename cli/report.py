@@ -31,6 +31,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--from", dest="from_s", metavar="WHEN", type=_moment, help="a time of today, like 09:30, or a date and time"
     )
     parser.add_argument("--to", dest="to_s", metavar="WHEN", type=_moment, help="the end (now)")
+    parser.add_argument("-g", "--gpu", type=int, metavar="N", help="one GPU only")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--html", metavar="FILE", type=Path, help="write a page with plots that needs nothing else")
     form.add_argument("--json", action="store_true", help="print JSON (schema gpsched.report/1)")
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if from_s >= to_s:
         raise UsageError("the time ends before it begins; see: gpsched report --help")
     check_writable(args.html)
-    report = from_history(Path(args.state_dir), from_s, to_s)
+    report = from_history(Path(args.state_dir), from_s, to_s, args.gpu)
     if args.json:
         import msgspec
 

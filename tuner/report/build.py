@@ -25,7 +25,8 @@ from gpsched.tuner.report.suggest import suggestions
 
 _T = TypeVar("_T", LcWindow, BeWindow)
 
-MOST_POINTS = 360  # of a series: what a plot of the page's width can show
+MOST_POINTS = 300  # of all GPUs' series together, so that a page stays small
+_LEAST_POINTS = 40  # of one
 _GAP_WINDOWS = 5.0  # so many lengths of a window without one are a gap
 _LEAST_GAP_S = 30.0
 _LIKE_LOAD = 0.25  # relative difference of load up to which two windows are compared
@@ -56,6 +57,7 @@ def build(
                 [window for window in windows if window.gpu == number],
                 [change for change in changes if change.gpu == number],
                 points,
+                max(_LEAST_POINTS, MOST_POINTS // len(numbers)),
             )
             for number in numbers
         ],
@@ -73,7 +75,11 @@ def is_default(settings: Settings) -> bool:
 
 
 def _gpu(
-    number: int, windows: list[Window], changes: list[Change], points: Callable[[str], Sequence[Point]]
+    number: int,
+    windows: list[Window],
+    changes: list[Change],
+    points: Callable[[str], Sequence[Point]],
+    most_points: int,
 ) -> GpuReport:
     phases: Counter[str] = Counter()
     for window in windows:
@@ -96,7 +102,7 @@ def _gpu(
         changes=changes,
         gaps=_gaps(windows),
         suggestions=suggestions(number, windows, services, trade_off),
-        series=_series(windows),
+        series=_series(windows, most_points),
         trade_off=trade_off,
     )
 
@@ -224,9 +230,9 @@ def _gaps(windows: list[Window]) -> list[Gap]:
     return found
 
 
-def _series(windows: list[Window]) -> Series:
+def _series(windows: list[Window], most_points: int) -> Series:
     """Equal numbers of windows a point, so that a busy hour is not one point beside empty days."""
-    size = -(-len(windows) // MOST_POINTS) or 1
+    size = -(-len(windows) // most_points) or 1
     buckets = [windows[start : start + size] for start in range(0, len(windows), size)]
     names = list(dict.fromkeys(lc.name for window in windows for lc in window.lc))
     return Series(

@@ -8,7 +8,8 @@ from gpsched.tuner.report import plots, words
 from gpsched.tuner.report.model import GpuReport, Report
 
 
-MOST_CHANGES = 300  # rows of the page: the JSON has all
+MOST_CHANGES = 240  # rows of a page, all GPUs together: the JSON has all
+MOST_PLOT_BYTES = 200_000  # of a page; the GPUs after that have none
 
 
 def render(report: Report) -> str:
@@ -17,13 +18,17 @@ def render(report: Report) -> str:
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.get_template("page.html.j2").render(
-        report=report, words=words, gpus=[_gpu(gpu) for gpu in report.gpus]
-    )
+    left = MOST_PLOT_BYTES
+    gpus = []
+    for gpu in report.gpus:
+        drawn = plots.plots(gpu) if left > 0 else []
+        left -= sum(len(figure) for _, figure in drawn)
+        gpus.append(_gpu(gpu, MOST_CHANGES // len(report.gpus), drawn if left > 0 else []))
+    return environment.get_template("page.html.j2").render(report=report, words=words, gpus=gpus)
 
 
-def _gpu(gpu: GpuReport) -> dict[str, object]:
-    shown = gpu.changes[-MOST_CHANGES:]
+def _gpu(gpu: GpuReport, most_changes: int, drawn: list[tuple[str, str]]) -> dict[str, object]:
+    shown = gpu.changes[-most_changes:]
     return {
         "gpu": gpu,
         "summary": words.summary(gpu),
@@ -33,5 +38,6 @@ def _gpu(gpu: GpuReport) -> dict[str, object]:
         "changes": [(change.kind, words.change_row(change)) for change in reversed(shown)],
         "left_out": len(gpu.changes) - len(shown),
         "chosen": words.settings(gpu.trade_off.chosen) if gpu.trade_off and gpu.trade_off.chosen else "",
-        "plots": plots.plots(gpu),
+        "plots": drawn,
+        "undrawn": gpu.windows > 0 and not drawn,
     }

@@ -7,8 +7,8 @@ from gpsched.tuner.report.build import build
 from gpsched.tuner.report.model import Report
 
 
-def from_history(state_dir: Path, from_s: float, to_s: float) -> Report:
-    """Report what the tuner of this state directory remembers; raises ``HistoryUnreadableError``.
+def from_history(state_dir: Path, from_s: float, to_s: float, gpu: int | None = None) -> Report:
+    """Report what the tuner of this state directory remembers, of one GPU or all; raises ``HistoryUnreadableError``.
 
     A history that was damaged and replaced is said in the notes: what it held is not in the report.
     """
@@ -17,8 +17,8 @@ def from_history(state_dir: Path, from_s: float, to_s: float) -> Report:
     notes = [f"{len(aside)} unusable histories were kept aside, the last as {aside[-1]}"] if aside else []
     with HistoryReader(path) as history:
         return build(
-            history.windows(from_s, to_s),
-            history.changes(from_s, to_s),
+            history.windows(from_s, to_s, gpu),
+            history.changes(from_s, to_s, gpu),
             history.points,
             source=str(path),
             from_s=from_s,

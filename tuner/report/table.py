@@ -11,6 +11,7 @@ from gpsched.tuner.report.model import GpuReport, Report
 
 
 MOST_CHANGES = 25
+_NARROW = 100  # columns: below, each cell gets a line of its own
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -50,6 +51,11 @@ def _print_changes(gpu: GpuReport, console: Console) -> None:
 
 
 def _print_table(console: Console, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    if console.width < _NARROW:
+        for row in rows:
+            for title, cell in zip(titles, row, strict=True):
+                _say(console, f"  {title}: {cell}")
+        return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for title in titles:
         table.add_column(title, overflow="fold")
