@@ -132,6 +132,7 @@ class Daemon:
                 key.data()
             freezing.update()
             if self._node.steering.busy:
+                self._probes.consume()  # quiet events make nothing readable
                 self._node.follow()
             if time.monotonic() >= next_tick:
                 self._probes.consume()

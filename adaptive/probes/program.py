@@ -124,7 +124,10 @@ class Program:
 
     def poll(self, timeout_ms: int) -> list[bytes]:
         """Wait up to ``timeout_ms`` for records and return them, a bounded number at a time."""
-        self._bpf.ring_buffer_poll(timeout_ms)
+        if timeout_ms:
+            self._bpf.ring_buffer_poll(timeout_ms)
+        else:  # epoll knows nothing of records that came without a wake-up
+            self._bpf.ring_buffer_consume()
         records, self._records = self._records, []
         return records
 

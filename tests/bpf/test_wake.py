@@ -422,6 +422,17 @@ def test_child_keeps_the_hooks(victim: Victim, monkeypatch: pytest.MonkeyPatch) 
         own.probes.close()
 
 
+def test_quiet_events_are_there_whenever_they_are_looked_for(recorder: Recorder, waker: Waker) -> None:
+    """Also after the ring was found empty: then nothing makes it readable again."""
+    recorder.probes.send_fast(waker.pid, True, quiet=True)
+    for _ in range(3):
+        waker.do("read")
+        recorder.events.clear()
+        recorder.probes.consume()
+        assert [event for event in recorder.events if isinstance(event, WakeEvent) and event.pid == waker.pid]
+        recorder.probes.consume()
+
+
 def test_change_of_class_keeps_the_actuator_s_copy(recorder: Recorder, victim: Victim) -> None:
     recorder.probes.manage(victim.pid, "be")
     recorder.probes.send_fast(victim.pid, True)
