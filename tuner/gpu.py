@@ -1,0 +1,310 @@
+"""Tunes one GPU, window by window: learn or not, undo or adopt, hold or try. No I/O, no clock but the windows' own.
+
+A trial lasts one window. One that breaks an objective is undone with the next, and remembered. Windows during which the
+load or the settings changed teach nothing. Where misses pile up, trials pause.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from gpsched.adaptive.hints.costs import LEVELS, Costs
+from gpsched.adaptive.knobs import KNOBS, Settings, Value
+from gpsched.tuner import memory as loads
+from gpsched.tuner.memory import Memory
+from gpsched.tuner.model import Change, Expectation, Phase, Point, Window
+from gpsched.tuner.prior import Demand
+from gpsched.tuner.search import Idea, Search
+from gpsched.tuner.space import SHARE, Space, Work
+from gpsched.tuner.surrogate import Noise
+
+
+_FIRST = 10  # windows in which misses do not pause trials
+_RECENT, _ALLOWED, _PAUSE = 40, 1, 12  # more than so many misses of trials within so many windows pause them
+_RECHECK = 15  # windows after which a search that had nothing to try looks again
+_DRIFT_Z, _DRIFT_RUN = 2.5, 3
+_PATIENCE = 3  # windows that a trial may wait for one that can be judged
+_WARM_TRUST = 0.5
+_SMOOTH = 0.3
+_NOISE_STEP = 0.15
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A measured window with what the search must know of the work in it."""
+
+    window: Window
+    work: Work
+    demand: Demand
+
+
+@dataclass
+class Step:
+    """What follows from a window: ``settings`` for the next one (none: the defaults), and what to remember.
+
+    ``seen``: an earlier change, with what it came to.
+    """
+
+    window: Window
+    settings: Settings
+    phase: Phase
+    changes: list[Change] = field(default_factory=list)
+    seen: list[Change] = field(default_factory=list)
+
+
+class GpuTuner:
+    """``recall(key)`` returns what history knows of a kind of work. Call ``step`` once a window."""
+
+    def __init__(
+        self,
+        recall: Callable[[str], Sequence[Point]] = lambda _key: (),
+        costs: Mapping[str, Costs] = LEVELS,
+        seed: int = 0,
+    ) -> None:
+        self._recall, self._costs, self._seed = recall, costs, seed
+        self._key: str | None = None
+        self._work: Work | None = None
+        self._search: Search | None = None
+        self._settings: Settings = {}
+        self._trial: Change | None = None
+        self._untold: Change | None = None  # the last change, until a window shows what it came to
+        self._load: float | None = None
+        self._noise = Noise()
+        self._windows = self._idle = self._waited = self._pause = 0
+        self._misses: deque[int] = deque(maxlen=8)  # windows in which trials missed
+        self._surprise: deque[float] = deque(maxlen=_DRIFT_RUN)
+        self._need_share = False
+        self._triggered: list[float] = []
+
+    @property
+    def key(self) -> str | None:
+        """The work that is tuned now."""
+        return self._key
+
+    def points(self) -> list[Point]:
+        """Return what was learned of the present work, for the history."""
+        return self._search.memory.points() if self._search else []
+
+    def forget(self) -> None:
+        """Start anew with the present work."""
+        if self._search:
+            self._search.memory.forget()
+        self._key = None
+
+    def step(self, observed: Observed) -> Step:
+        """Take a window."""
+        window = observed.window
+        step = Step(window, {}, "watch")
+        if not (observed.work.services and observed.work.jobs):
+            self._key, self._search, self._trial, self._untold = None, None, None, None
+            return step
+        self._windows += 1
+        self._adapt(observed, step)
+        why_not = self._objection(observed)
+        missed = window.verdict == "missed"
+        trial = self._trial is not None
+        if why_not is None:
+            self._learn(observed, missed)
+            self._tell(step)
+        step.window = msgspec.structs.replace(window, learned=why_not is None, why_not=why_not or "", trial=trial)
+        if why_not is None or missed:
+            self._judge(observed, step, missed)
+        else:
+            self._wait(observed, step)
+        step.settings = dict(self._settings)
+        step.window = msgspec.structs.replace(step.window, phase=step.phase)
+        return step
+
+    # ---- what a window is worth
+
+    def _objection(self, observed: Observed) -> str | None:
+        """Why nothing can be learned from this window; None when something can."""
+        window = observed.window
+        before, self._load = self._load, self._smoothed(window)
+        triggered = [each.triggered for each in window.lc]
+        was, self._triggered = self._triggered, triggered
+        if window.margin is None or window.progress is None:
+            return "too few bursts to judge the objectives"
+        if window.settings != self._settings:
+            return "the settings were not in force all the time"
+        if before is not None and self._load == window.load:
+            return "the load is changing"
+        if len(was) == len(triggered) and any(abs(a - b) > 0.3 for a, b in zip(was, triggered, strict=True)):
+            return "what announces the bursts is still being learned"
+        return None
+
+    def _smoothed(self, window: Window) -> float:
+        """The load, less its noise; a step (beyond what so few bursts spread) starts anew."""
+        bursts = max(sum(each.bursts for each in window.lc), 1)
+        spread = max(loads.LOAD_BAND, 3.0 / math.sqrt(bursts))
+        if self._load is None or loads.distance(self._load, window.load) > spread:
+            return window.load
+        return (1.0 - _SMOOTH) * self._load + _SMOOTH * window.load
+
+    def _learn(self, observed: Observed, missed: bool) -> None:
+        search, window = self._search, observed.window
+        assert search is not None
+        assert self._load is not None
+        margin, progress = window.margin or 0.0, window.progress or 0.0
+        known = search.memory.find(self._settings, self._load)
+        if known is not None and known.point.windows >= 2:
+            self._notice(known.point, margin, progress)
+        entry = search.memory.add(self._settings, margin, progress, self._load, missed=missed, time_s=window.time_s)
+        if len(self._surprise) == _DRIFT_RUN and abs(sum(self._surprise)) > _DRIFT_Z * _DRIFT_RUN:
+            search.memory.doubt(0.2, keep=entry)
+            entry.point = msgspec.structs.replace(
+                entry.point, margin=margin, progress=progress, windows=1, misses=int(missed)
+            )
+            self._surprise.clear()
+            self._idle = 0
+        search.update(observed.demand, self._load, self._noise)
+
+    def _notice(self, point: Point, margin: float, progress: float) -> None:
+        """Estimate the noise of windows from repeated ones, and watch for what is no noise."""
+        off = margin - point.margin, progress / max(point.progress, 1e-6) - 1.0
+        z = [off[0] / max(self._noise.margin, 0.01), off[1] / max(self._noise.progress, 0.003)]
+        self._surprise.append(max(z, key=abs))
+        step = _NOISE_STEP
+        noise = [
+            math.sqrt((1 - step) * old**2 + step * min(new**2, (4 * old) ** 2))
+            for old, new in zip((self._noise.margin, self._noise.progress), off, strict=True)
+        ]
+        self._noise = Noise(max(noise[0], 0.003), max(noise[1], 0.001))
+
+    def _tell(self, step: Step) -> None:
+        """The last change has been seen."""
+        if self._untold is not None:
+            seen = Expectation(progress=step.window.progress, margin=step.window.margin)
+            step.seen.append(msgspec.structs.replace(self._untold, seen=seen))
+            self._untold = None
+
+    # ---- what follows
+
+    def _adapt(self, observed: Observed, step: Step) -> None:
+        """Other work: start from what is known of it. Other knobs: search those, with what is known."""
+        key, work = observed.window.key, replace(observed.work, need_share=self._need_share)
+        if key == self._key and work == self._work:
+            return
+        new = key != self._key
+        if new:
+            self._need_share = False
+            work = replace(work, need_share=any(point.settings.get(SHARE, 1.0) != 1.0 for point in self._recall(key)))
+            self._need_share = work.need_share
+        space = Space(work)
+        if new or self._search is None:
+            memory = Memory(self._recall(key), _WARM_TRUST)
+            self._trial = self._untold = None
+            self._windows, self._load = 1, None
+            self._misses.clear()
+            self._surprise.clear()
+            self._noise = Noise()
+        else:
+            memory = self._search.memory
+        left = self._left_to_others(work)
+        self._search = Search(space, memory, self._costs, self._seed, start=self._settings if not new else None)
+        self._key, self._work = key, replace(work)
+        self._idle = self._waited = self._pause = 0
+        self._search.update(observed.demand, observed.window.load, self._noise)
+        best = self._search.best()
+        if new:
+            known = (
+                f"{len(memory.entries)} settings known of this work" if memory.entries else "nothing known of this work"
+            )
+            self._move(best, "start", f"{known}: its best so far" if memory.entries else f"{known}: the defaults", step)
+        elif left:
+            self._trial = None
+            self._move(Idea(space.complete(self._settings), best.expected, "improve"), "yield", left, step)
+
+    def _left_to_others(self, work: Work) -> str:
+        before = self._work.closed if self._work else {}
+        names = [KNOBS[name].key for name in work.closed if before.get(name) != work.closed[name]]
+        return f"{', '.join(names)}: set by an administrator, so left alone" if names else ""
+
+    def _judge(self, observed: Observed, step: Step, missed: bool) -> None:
+        search = self._search
+        assert search is not None
+        trial, self._trial, self._waited = self._trial, None, 0
+        if not step.window.learned:
+            search.update(observed.demand, self._load or 0.0, self._noise)
+        if trial is not None and missed:
+            self._misses.append(self._windows)
+            self._pause = max(self._pause, 1)
+            if self._windows > _FIRST and sum(self._windows - at < _RECENT for at in self._misses) > _ALLOWED:
+                self._pause = _PAUSE
+        best = search.best(None if missed else self._settings)
+        if best.kind == "protect" and not self._need_share:
+            self._need_share = True  # the next window's space has it
+        if missed and best.settings != self._settings:
+            step.phase = "undo"
+            why = "the trial broke an objective" if trial else "an objective was missed, and these have kept it"
+            self._move(best, "undo", why, step)
+            return
+        if best.settings != self._settings:
+            self._move(best, "adopt", _promise(best, "is clearly better by what was measured"), step)
+            step.phase = "settle"
+        elif trial is not None:
+            step.phase = "settle"
+        else:
+            step.phase = "hold"
+        self._try(search, best, step)
+
+    def _try(self, search: Search, best: Idea, step: Step) -> None:
+        if self._pause > 0:
+            self._pause -= 1
+            return
+        if self._idle > 0 and best.kind == "improve":
+            self._idle -= 1
+            return
+        idea = search.propose(best)
+        if idea is None or idea.settings == self._settings:
+            self._idle = _RECHECK
+            return
+        step.changes = [change for change in step.changes if change.kind != "adopt"]  # one change a window
+        step.phase = "explore"
+        self._move(idea, "try", _promise(idea, "may be better"), step)
+        self._trial = step.changes[-1] if step.changes else None
+
+    def _wait(self, observed: Observed, step: Step) -> None:
+        """Nothing can be said of this window."""
+        step.phase = "explore" if self._trial is not None else "watch"
+        self._waited += 1
+        if self._trial is not None and self._waited > _PATIENCE and self._search is not None:
+            self._trial = None
+            self._search.update(observed.demand, self._load or 0.0, self._noise)
+            step.phase = "undo"
+            self._move(self._search.best(), "undo", "the trial could not be judged", step)
+
+    def _move(self, idea: Idea, kind: str, why: str, step: Step) -> None:
+        what = _difference(self._settings, idea.settings)
+        self._settings = dict(idea.settings)
+        if not what:
+            return
+        change = Change(
+            time_s=step.window.time_s,
+            gpu=step.window.gpu,
+            key=step.window.key,
+            kind=kind,  # type: ignore[arg-type]
+            what=what,
+            why=why,
+            expected=idea.expected,
+        )
+        step.changes.append(change)
+        self._untold = change
+
+
+def _difference(before: Settings, after: Settings) -> dict[str, tuple[Value | None, Value | None]]:
+    return {
+        name: (before.get(name), after.get(name)) for name in KNOBS if before and before.get(name) != after.get(name)
+    }
+
+
+def _promise(idea: Idea, what: str) -> str:
+    margin = idea.expected.margin
+    room = "" if margin is None else f", the tightest objective with {math.expm1(margin):+.0%} to spare"
+    if idea.kind == "protect":
+        return f"nothing known keeps the objectives; this comes nearest{room}"
+    gain = f"{idea.gain:+.1%} expected for best-effort work" if idea.gain else what
+    return gain + room

@@ -1,0 +1,161 @@
+"""Which settings to use, and which to try next: constrained expected improvement within what is believed to be safe.
+
+Pure but for its random numbers, which come from a seed. Nothing is tried whose margin is not above zero with some
+certainty, so that experiments hardly ever cost an objective; as long as nothing known keeps the objectives, the
+search looks for what does instead.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.special import ndtr
+
+from gpsched.adaptive.hints.costs import LEVELS, Costs
+from gpsched.adaptive.knobs import Settings
+from gpsched.tuner.memory import Entry, Memory, near
+from gpsched.tuner.model import Expectation
+from gpsched.tuner.prior import Demand
+from gpsched.tuner.space import Cube, Space
+from gpsched.tuner.surrogate import Noise, Prediction, Surrogate
+
+
+_SURE = 1.5  # standard deviations of the model by which a trial must be safe
+_QUIET = 2.0  # standard deviations of a window by which settings must be safe to stay
+_SLACK = (0.01, 0.25)  # bounds of what the latter comes to
+_WORTH = 0.002  # relative gain that a trial must promise
+_TIE = 0.004  # relative difference of progress that is none: the gentler settings win
+_BETTER = 0.003  # relative gain for which settings in force are left
+_SAMPLES, _NEAR = 250, 60
+_MISSES = (0.5, 0.04)  # so many windows at a setting, plus this share of them, may have missed
+
+
+@dataclass(frozen=True)
+class Idea:
+    """Settings with what they are expected to give. ``kind`` protect: nothing known keeps the objectives."""
+
+    settings: Settings
+    expected: Expectation
+    kind: Literal["improve", "protect"]
+    gain: float = 0.0
+
+
+class Search:
+    """One kind of work on one GPU. Call ``update`` after the memory changed or the load did."""
+
+    def __init__(
+        self,
+        space: Space,
+        memory: Memory,
+        costs: Mapping[str, Costs] = LEVELS,
+        seed: int = 0,
+        start: Settings | None = None,
+    ) -> None:
+        self.space, self.memory = space, memory
+        self.start = space.complete(start) if start else space.start()
+        self._surrogate = Surrogate(space, costs)
+        self._random = np.random.default_rng(seed)
+        self._load, self._noise = 0.0, Noise()
+
+    @property
+    def slack(self) -> float:
+        """The margin that settings must have, so that noise alone hardly ever makes a window miss."""
+        return min(max(_QUIET * self._noise.margin, _SLACK[0]), _SLACK[1])
+
+    def update(self, demand: Demand, load: float, noise: Noise) -> None:
+        """Fit the model to what is known."""
+        self._load, self._noise = load, noise
+        self._surrogate.fit(self.memory, demand, noise)
+
+    def expect(self, settings: Settings) -> Expectation:
+        """Return what is expected of these settings at the present load."""
+        return _expectation(self._surrogate.predict([settings], self._load), 0)
+
+    def predict_margin(self, settings: Settings, load: float) -> float:
+        """Return the margin expected at another load, less one standard deviation."""
+        found = self._surrogate.predict([settings], load)
+        return float(found.margin[0] - found.margin_sd[0])
+
+    def best(self, current: Settings | None = None) -> Idea:
+        """Return the best settings that are known to be safe; those in force stay unless others are clearly better."""
+        known = self._known()
+        found = self._surrogate.predict(known, self._load)
+        safe = found.margin - found.margin_sd >= self.slack
+        if not safe.any():
+            safe = found.margin >= min(self.slack, float(found.margin.max()))
+            number = int(np.argmax(found.margin - found.margin_sd))
+            if found.margin[number] < 0.0:
+                return Idea(known[number], _expectation(found, number), "protect")
+        most = float(found.progress[safe].max())
+        ties = [n for n in range(len(known)) if safe[n] and found.progress[n] >= most * (1.0 - _TIE)]
+        number = min(ties, key=lambda n: (self.space.gentleness(known[n]), -found.progress[n]))
+        if current in known and safe[here := known.index(current)]:
+            gentler = self.space.gentleness(known[number]) < self.space.gentleness(known[here])
+            if not gentler and found.progress[number] < found.progress[here] * (1.0 + _BETTER):
+                number = here
+        return Idea(known[number], _expectation(found, number), "improve")
+
+    def propose(self, best: Idea) -> Idea | None:
+        """Return what to try next; None when nothing promises enough."""
+        candidates = self._candidates(best.settings)
+        if not candidates:
+            return None
+        found = self._surrogate.predict(candidates, self._load)
+        if best.kind == "protect":
+            return self._protect(candidates, found, best)
+        reach = float(self._surrogate.predict([best.settings], self._load).progress[0])
+        gains = _improvement(found.progress, found.progress_sd, reach)
+        safety = ndtr((found.margin - self.slack) / np.maximum(found.margin_sd, 1e-9))
+        worth = np.where(found.margin - _SURE * found.margin_sd >= 0.0, gains * safety, 0.0)
+        number = int(np.argmax(worth))
+        if worth[number] < _WORTH * reach:
+            return None
+        return Idea(candidates[number], _expectation(found, number), "improve", float(worth[number]) / reach)
+
+    def _known(self) -> list[Settings]:
+        """Settings of which something is known at this load, else at any; those that missed only if there are no others."""
+        usable = [entry for entry in self.memory.entries if self.space.holds(entry.point.settings)]
+        close = [entry for entry in usable if near(entry.point.load, self._load)]
+        for entries in ([each for each in close if _ok(each)], [each for each in usable if _ok(each)], usable):
+            if entries:
+                known = {_key(each.point.settings): each.point.settings for each in entries}
+                return list(known.values()) + ([] if entries == close else [self.start])
+        return [self.start]
+
+    def _protect(self, candidates: list[Settings], found: Prediction, best: Idea) -> Idea | None:
+        hopes = found.margin + 0.5 * found.margin_sd
+        number = int(np.argmax(hopes))
+        if hopes[number] <= (best.expected.margin or 0.0) + self._noise.margin:
+            return None
+        return Idea(candidates[number], _expectation(found, number), "protect")
+
+    def _candidates(self, centre: Settings) -> list[Settings]:
+        if not len(self.space):
+            return []
+        known = {_key(entry.point.settings) for entry in self.memory.near(self._load) if not _ok(entry)}
+        ideas = self.space.sample(_SAMPLES, self._random) + self.space.around(centre, _NEAR, self._random)
+        return [each for each in ideas if _key(each) not in known]
+
+
+def _ok(entry: Entry) -> bool:
+    """Whether the objectives were kept here, but for rare bad luck."""
+    return entry.point.misses <= _MISSES[0] + _MISSES[1] * entry.point.windows
+
+
+def _key(settings: Settings) -> tuple[tuple[str, object], ...]:
+    return tuple(sorted(settings.items()))
+
+
+def _improvement(mean: Cube, sd: Cube, reach: float) -> Cube:
+    """Expected improvement over ``reach``."""
+    sd = np.maximum(sd, 1e-9)
+    z = (mean - reach) / sd
+    density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+    gains: Cube = (mean - reach) * ndtr(z) + sd * density
+    return gains
+
+
+def _expectation(found: Prediction, number: int) -> Expectation:
+    return Expectation(progress=round(float(found.progress[number]), 4), margin=round(float(found.margin[number]), 4))

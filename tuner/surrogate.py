@@ -1,0 +1,126 @@
+"""The model that experience corrects: what costs predict, plus a Gaussian process on what was measured besides.
+
+One process for the margin (ln of limit over latency, the least of all objectives), one for best-effort progress, over
+the knobs and the load. Of the tuner's modules this alone imports scikit-learn.
+"""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, Matern
+
+from gpsched.adaptive.hints.costs import LEVELS, Costs
+from gpsched.adaptive.knobs import Settings
+from gpsched.tuner import prior
+from gpsched.tuner.memory import Memory
+from gpsched.tuner.prior import Demand
+from gpsched.tuner.space import Cube, Space
+
+
+_LENGTH = 0.6  # of the cube's side: how far one measurement tells about its neighbours
+_LOAD_LENGTH = 0.8  # ln of a ratio of loads
+_MARGIN_SD, _PROGRESS_SD = 0.35, 0.08  # how far costs may be wrong
+_LEARN_FROM, _LEARN_EVERY = 10, 6  # points
+_LEAST_NOISE = 1e-4
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Standard deviations of a single window: of the margin, and of progress as a share of it."""
+
+    margin: float = 0.05
+    progress: float = 0.01
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Mean and standard deviation for each of the settings asked about."""
+
+    margin: Cube
+    margin_sd: Cube
+    progress: Cube
+    progress_sd: Cube
+
+
+class Surrogate:
+    """``fit`` to a memory, then ``predict``. Lengths are learned now and then, else fitting takes milliseconds."""
+
+    def __init__(self, space: Space, costs: Mapping[str, Costs] = LEVELS) -> None:
+        self.space, self._costs = space, costs
+        self._kernels = [self._kernel(_MARGIN_SD), self._kernel(_PROGRESS_SD)]
+        self._learned_at = 0
+        self._models: list[GaussianProcessRegressor] | None = None
+        self._demand = Demand(0.0, 1.0, 0.0, 1.0, 0)
+        self._offset, self._scale = 0.0, 1.0
+
+    def fit(self, memory: Memory, demand: Demand, noise: Noise) -> None:
+        """Take what is in the memory; without anything, costs alone predict."""
+        self._demand = demand
+        entries = [each for each in memory.entries if self.space.holds(each.point.settings)]
+        if not entries:
+            self._models = None
+            self._offset, self._scale = 0.0, 1.0
+            return
+        settings, loads = [each.point.settings for each in entries], [each.point.load for each in entries]
+        means = self._means(settings, loads)
+        weights = np.array([1.0 / memory.noise_factor(each) for each in entries])
+        measured = np.array([[each.point.margin, each.point.progress] for each in entries])
+        self._offset = float(np.average(measured[:, 0] - means[0], weights=weights))
+        self._scale = max(float(np.average(measured[:, 1] / means[1], weights=weights)), 1e-6)
+        targets = (measured[:, 0] - means[0] - self._offset, measured[:, 1] / (means[1] * self._scale) - 1.0)
+        inputs = self._inputs(settings, loads)
+        learn = len(entries) >= max(_LEARN_FROM, self._learned_at + _LEARN_EVERY)
+        self._models = [
+            self._fitted(number, inputs, target, sd**2 / weights, learn)
+            for number, (target, sd) in enumerate(zip(targets, (noise.margin, noise.progress), strict=True))
+        ]
+        if learn:
+            self._learned_at = len(entries)
+
+    def predict(self, settings: Sequence[Settings], load: float) -> Prediction:
+        """Return what these settings would give at this load."""
+        loads = [load] * len(settings)
+        margins, progress = self._means(settings, loads)
+        margins, progress = margins + self._offset, progress * self._scale
+        if self._models is None:
+            ones = np.ones(len(settings))
+            return Prediction(margins, _MARGIN_SD * ones, progress, _PROGRESS_SD * progress)
+        inputs = self._inputs(settings, loads)
+        (more, margin_sd), (factor, factor_sd) = (model.predict(inputs, return_std=True) for model in self._models)
+        return Prediction(margins + more, margin_sd, progress * (1.0 + factor), factor_sd * progress)
+
+    def _means(self, settings: Sequence[Settings], loads: Sequence[float]) -> tuple[Cube, Cube]:
+        demands = [replace(self._demand, rate_hz=load, busy_share=self._busy(load)) for load in loads]
+        pairs = list(zip(settings, demands, strict=True))
+        margins = np.array([prior.margin(each, demand, self._costs) for each, demand in pairs])
+        return margins, np.array([prior.progress(each, demand, self._costs) for each, demand in pairs])
+
+    def _busy(self, load: float) -> float:
+        now = self._demand
+        return min(now.busy_share * load / now.rate_hz, 1.0) if now.rate_hz > 0.0 else now.busy_share
+
+    def _inputs(self, settings: Sequence[Settings], loads: Sequence[float]) -> Cube:
+        cubes = np.array([self.space.encode(each) for each in settings]).reshape(len(settings), len(self.space))
+        return np.column_stack([cubes, [math.log(load + 1e-3) for load in loads]])
+
+    def _kernel(self, sd: float) -> Kernel:
+        lengths = np.array([_LENGTH] * len(self.space) + [_LOAD_LENGTH])
+        shape = Matern(lengths, length_scale_bounds=(0.2, 5.0), nu=2.5)
+        return ConstantKernel(sd**2, constant_value_bounds=((sd / 4) ** 2, (sd * 4) ** 2)) * shape
+
+    def _fitted(
+        self, number: int, inputs: Cube, target: Cube, variances: Cube, learn: bool
+    ) -> GaussianProcessRegressor:
+        optimizer = "fmin_l_bfgs_b" if learn else None
+        alpha = np.maximum(variances, _LEAST_NOISE**2)
+        model = GaussianProcessRegressor(self._kernels[number], alpha=alpha, optimizer=optimizer)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a length at its bound says: this knob hardly matters
+            model.fit(inputs, target)
+        self._kernels[number] = model.kernel_
+        return model
