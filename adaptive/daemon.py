@@ -225,7 +225,7 @@ class Daemon:
             config_error=self._service.config_error,
             order=self._node.config.policy.order,
         )
-        processes = self._node.views()
+        processes = self._node.steering.filled(self._node.views())
         gpus = with_engine(self._service.gpus.views(), processes, self._node.steering.in_burst())
         return Snapshot(time_s=time.time(), daemon=daemon, processes=processes, gpus=gpus)
 

@@ -29,7 +29,7 @@ from gpsched.adaptive.hints.model import HintsReport
 from gpsched.adaptive.hints.observations import Lost, Tick
 from gpsched.adaptive.hints.outputs import BurstBegan, BurstEnded, ChoiceChanged, Output, Release, Reserve
 from gpsched.adaptive.measure import BurstLog
-from gpsched.adaptive.model import Level
+from gpsched.adaptive.model import Level, ProcessView
 from gpsched.adaptive.policy import plans
 from gpsched.adaptive.policy.levels import Prospect, choose_level
 from gpsched.adaptive.probes.events import Event, Hint, Kind, encode_hint
@@ -130,6 +130,8 @@ class Steering:
                 kept = self.records.setdefault(record.pid, [])
                 kept.append(record)
                 del kept[:-100]
+            if any(len(gpu.turns_us) > 1 for gpu in self._published.gpus):
+                self._telemetry.occupancy.turns(self._published, self._actuator.turns(), now)
         self._changed |= self.contention.update(self.config, self.tuned)
 
     def fileno(self) -> int:
@@ -228,6 +230,10 @@ class Steering:
     def in_burst(self) -> frozenset[int]:
         """Return the latency-critical processes in a burst now."""
         return self._telemetry.active()
+
+    def filled(self, views: list[ProcessView]) -> list[ProcessView]:
+        """Return the views with the shares and turns of the last seconds."""
+        return self._telemetry.occupancy.fill(views)
 
     def figures(self, pid: int) -> dict[str, Any]:
         """Return the optional fields of the process' view."""

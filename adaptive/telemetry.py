@@ -11,9 +11,9 @@ from gpsched.adaptive.hints.bursts import Burst
 from gpsched.adaptive.hints.model import Choice
 from gpsched.adaptive.histogram import DurationHistogram
 from gpsched.adaptive.model import HintsView, Span
+from gpsched.adaptive.occupancy import KEPT_US, Occupancy
 
 
-_KEPT_US = 10e6
 _MERGED_US = 30_000.0  # less than a character of a timeline of 10 s: spans that are nearer are shown as one
 _MAX_SPANS = 200
 _RECENT = 1000
@@ -25,6 +25,7 @@ class Telemetry:
     def __init__(self) -> None:
         self._processes: dict[int, _Figures] = defaultdict(_Figures)
         self._active: set[int] = set()
+        self.occupancy = Occupancy()
 
     def began(self, pid: int) -> None:
         """The first launch of a burst."""
@@ -43,6 +44,7 @@ class Telemetry:
             figures.latency.observe(burst.end_us - burst.start_us)
             figures.recent.append(burst.end_us - burst.start_us)
             figures.put("burst", burst.start_us, burst.end_us)
+            self.occupancy.burst(pid, burst.start_us, burst.end_us)
 
     def reservation(self, record: Record) -> None:
         """A reservation ended."""
@@ -54,10 +56,12 @@ class Telemetry:
             figures.hidden.observe(record.hidden_us)
         if record.begin_ns and record.end_ns:
             figures.put("reservation", record.begin_ns / 1000, record.end_ns / 1000)
+            self.occupancy.reserved(record.pid, record.begin_ns / 1000, record.end_ns / 1000)
 
     def forget(self, pid: int) -> None:
         """The process ended or is left alone."""
         self._processes.pop(pid, None)
+        self.occupancy.forget(pid)
         self._active.discard(pid)
 
     def fields(self, pid: int, choice: Choice | None) -> dict[str, Any]:
@@ -93,7 +97,7 @@ class _Figures:
 
     def spans(self, now_us: float, epoch_s: float) -> list[Span]:
         """The last seconds, in wall-clock time."""
-        since = now_us - _KEPT_US
+        since = now_us - KEPT_US
         return [
             Span(kind=kind, start_s=epoch_s + max(start, since) / 1e6, end_s=epoch_s + end / 1e6)  # type: ignore[arg-type]
             for kind, spans in self._spans.items()

@@ -143,6 +143,12 @@ class Counters(ctypes.Structure):
     )
 
 
+class Turns(ctypes.Structure):
+    """``struct ga_turns``."""
+
+    _fields_ = (("had_ns", U64 * MAX_TURNS),)
+
+
 class Shared(ctypes.Structure):
     """``struct ga_shared``."""
 
@@ -156,6 +162,7 @@ class Shared(ctypes.Structure):
         ("plans", Plans),
         ("record_count", U64),
         ("records", Record * MAX_RECORDS),
+        ("turns", Turns * MAX_GPUS),
     )
 
 
@@ -173,6 +180,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "ga_plans": Plans,
     "ga_record": Record,
     "ga_counters": Counters,
+    "ga_turns": Turns,
     "ga_shared": Shared,
     "ga_message": Message,
 }

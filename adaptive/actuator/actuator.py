@@ -123,6 +123,10 @@ class Actuator:
         """What the actuator counted since its start."""
         return read_counters(self._shared)
 
+    def turns(self) -> list[list[int]]:
+        """How many ns each turn of each GPU has had since the start, as of its last end."""
+        return [list(gpu.had_ns) for gpu in self._shared.turns]
+
     def check(self) -> None:
         """Raise ActuatorGoneError, with everything undone, when the actuator has ended; else do nothing."""
         with contextlib.suppress(TimeoutError):

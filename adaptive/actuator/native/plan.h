@@ -5,7 +5,7 @@
  * Two channels: a memory file that both map (struct ga_shared) and a SOCK_SEQPACKET socket. The daemon writes `plans`,
  * raises `generation` and sends GA_MSG_PUBLISH; the actuator takes a private copy and answers with the same message.
  * The daemon leaves `plans` alone in between, so neither can see a half-written plan. Descriptors travel over the
- * socket into numbered slots, which plans refer to. The actuator alone writes `counters` and `records`.
+ * socket into numbered slots, which plans refer to. The actuator alone writes `counters`, `records`, `turns`.
  *
  * Python mirror: adaptive/actuator/abi.py; tests/abi/test_actuator_abi.py compares every size and offset.
  * Times named _us are microseconds, those named _ns are CLOCK_MONOTONIC.
@@ -157,6 +157,10 @@ struct ga_counters {
 	__u64 disabled;	   /* groups that are not known to be enabled */
 };
 
+struct ga_turns {
+	__u64 had_ns[GA_MAX_TURNS]; /* time that each turn has had so far */
+};
+
 struct ga_shared {
 	__u32 magic;
 	__u32 version;
@@ -167,6 +171,7 @@ struct ga_shared {
 	struct ga_plans plans;
 	__u64 record_count; /* written so far; record n lies at (n - 1) % GA_MAX_RECORDS */
 	struct ga_record records[GA_MAX_RECORDS];
+	struct ga_turns turns[GA_MAX_GPUS];
 };
 
 enum ga_message_type {

@@ -13,6 +13,11 @@ static bool has_turns(const struct gpu *u)
 	return u->plan.turn_count > 1;
 }
 
+static void tell_turn(struct gpu *u, __u64 now)
+{
+	u->actuator->shared->turns[u->index].had_ns[u->turn] += now - u->turn_since;
+}
+
 void turns_publish(struct gpu *u, const struct ga_gpu *plan)
 {
 	u->plan = *plan;
@@ -33,6 +38,7 @@ void turns_clock(struct gpu *u, __u64 now)
 		u->turn_since = now;
 		return;
 	}
+	tell_turn(u, now);
 	u->turn_left_ns -= earlier(u->turn_left_ns, now - u->turn_since);
 	u->turn_since = NEVER;
 }
@@ -57,6 +63,8 @@ void turns_tick(struct gpu *u, __u64 now)
 
 	if (!has_turns(u) || !(over || !turn_is_alive(u)))
 		return;
+	if (u->turn_since != NEVER)
+		tell_turn(u, now);
 	for (__u32 i = 0; i < u->plan.turn_count; i++) {
 		u->turn = (u->turn + 1) % u->plan.turn_count;
 		if (turn_is_alive(u))
