@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpsched.adaptive.measure import Measurement
 
 _T = TypeVar("_T")
+_USUAL = {"priority": 0, "weight": 1.0}
 
 
 class RemoteError(GpschedError):
@@ -120,7 +121,8 @@ class Client:
         Raises ``RemoteError`` when it is gone, has no GPU context, or the caller may not change anything.
         """
         params = {"pid": pid, "class": class_, "slo_us": slo_us, "tenant": tenant, "starting": starting}
-        self._call("attach", params | {"priority": priority, "weight": weight})
+        rarely = {"priority": priority, "weight": weight}  # left out unless given: an older daemon does not know them
+        self._call("attach", params | {name: value for name, value in rarely.items() if value != _USUAL[name]})
 
     def detach(self, pid: int) -> None:
         """Leave the process alone from now on and give it back its own settings."""
