@@ -205,15 +205,15 @@ class GpuTuner:
             memory = self._search.memory
         left = self._left_to_others(work)
         self._search = Search(space, memory, self._costs, self._seed, start=self._settings if not new else None)
-        self._key, self._work = key, replace(work)
+        self._key, self._work = key, work
         self._idle = self._waited = self._pause = 0
         self._search.update(observed.demand, observed.window.load, self._noise)
         best = self._search.best()
         if new:
-            known = (
-                f"{len(memory.entries)} settings known of this work" if memory.entries else "nothing known of this work"
-            )
-            self._move(best, "start", f"{known}: its best so far" if memory.entries else f"{known}: the defaults", step)
+            count = len(memory.entries)
+            known = f"{count} settings known of this work: the best of them" if count else "nothing known of this work"
+            self._settings = self._settings or dict(work.defaults)
+            self._move(best, "start", known, step)
         elif left:
             self._trial = None
             self._move(Idea(space.complete(self._settings), best.expected, "improve"), "yield", left, step)
@@ -296,9 +296,7 @@ class GpuTuner:
 
 
 def _difference(before: Settings, after: Settings) -> dict[str, tuple[Value | None, Value | None]]:
-    return {
-        name: (before.get(name), after.get(name)) for name in KNOBS if before and before.get(name) != after.get(name)
-    }
+    return {name: (before.get(name), after.get(name)) for name in KNOBS if before.get(name) != after.get(name)}
 
 
 def _promise(idea: Idea, what: str) -> str:

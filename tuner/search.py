@@ -115,7 +115,7 @@ class Search:
         return Idea(candidates[number], _expectation(found, number), "improve", float(worth[number]) / reach)
 
     def _known(self) -> list[Settings]:
-        """Settings of which something is known at this load, else at any; those that missed only if there are no others."""
+        """Settings of which something is known at this load, else at any; those that missed if there are no others."""
         usable = [entry for entry in self.memory.entries if self.space.holds(entry.point.settings)]
         close = [entry for entry in usable if near(entry.point.load, self._load)]
         for entries in ([each for each in close if _ok(each)], [each for each in usable if _ok(each)], usable):
