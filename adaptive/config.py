@@ -64,7 +64,8 @@ class Timeslice(msgspec.Struct, frozen=True, kw_only=True):
 class Reservations(msgspec.Struct, frozen=True, kw_only=True):
     """Taking the GPU from best-effort work for a burst, and turns of several best-effort processes.
 
-    ``level``           the highest level to use; ``auto`` takes what serves each process best
+    ``level``           the highest level to use; ``auto`` takes what serves each process best. ``freeze`` asks nothing
+                        of the driver: all best-effort processes are stopped during bursts
     ``limit_us``        no reservation lasts longer
     ``be_floor``        share of the time that best-effort work keeps, whatever latency-critical processes ask for
     ``turn_us``         how long each of several best-effort processes of equal weight has the GPU in turn
@@ -77,7 +78,7 @@ class Reservations(msgspec.Struct, frozen=True, kw_only=True):
     ``max_per_second``  reservations of one process; more are ignored and counted, and it loses its reservations
     """
 
-    level: Literal["auto", "timeslice", "reserve", "hold"] = "auto"
+    level: Literal["auto", "freeze", "timeslice", "reserve", "hold"] = "auto"
     limit_us: Microseconds = 100_000
     be_floor: Share = 0.1
     turn_us: Annotated[int, msgspec.Meta(ge=5_000, le=1_000_000)] = 50_000

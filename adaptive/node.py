@@ -288,6 +288,8 @@ class Node:
         slices = {gpu: config.timeslice for gpu, config in tuned.items()}
         situation = self.steering.contention.situation(self.config)
         decisions = decide(list(self.registry), self.config.timeslice, self.steering.turns(), slices, situation)
+        if self.config.reservations.level == "freeze":
+            decisions = dict.fromkeys(decisions, Decision(None, "own slice at level freeze"))
         for process in self.registry:
             self._apply_to(process, decisions)
         self.steering.freezing.follow(list(self.registry))

@@ -171,7 +171,8 @@ class Steering:
         choices = {pid: learner.chosen() for pid, learner in self._learners.items()}
         tuned = {gpu: config.reservations for gpu, config in self.tuned.items()}
         situation = self.contention.situation(self.config)
-        plan_set = plans.build(self._registry, choices, self.config.reservations, tuned, situation)
+        frozen = self.config.reservations.level == "freeze"  # then nothing is asked of the driver
+        plan_set = plans.build(() if frozen else self._registry, choices, self.config.reservations, tuned, situation)
         if plan_set == self._published and self._loud != self.freezing.watched:
             self._follow(plan_set)
         if plan_set == self._published or (self._actuator is None and not plan_set.gpus):
@@ -339,7 +340,7 @@ class Steering:
 
     def _available(self, pid: int) -> tuple[Level, ...]:
         wanted = self._config_of(self._registry.get(pid)).reservations.level
-        if wanted == "timeslice" or (self._actuator is None and time.monotonic() < self._not_before):
+        if wanted in ("freeze", "timeslice") or (self._actuator is None and time.monotonic() < self._not_before):
             return ()
         if not self._agents.get(pid):
             self._agents[pid] = _agent_thread(pid)
