@@ -1,7 +1,8 @@
 """Whom level ``freeze`` stops, for whom and how long: best-effort processes that no control of the driver reaches.
 
-They are stopped while a latency-critical process that shares their GPU is in a burst, or has one announced. Each stop
-is at most ``limit_us`` long, and all of them at most the share of the time that ``be_floor`` leaves.
+All of them, where the configuration's highest level is ``freeze``. They are stopped while a latency-critical process
+that shares their GPU is in a burst, or has one announced. Each stop is at most ``limit_us`` long, and all of them at
+most the share of the time that ``be_floor`` leaves.
 """
 
 import logging
@@ -33,8 +34,8 @@ class Freezes(Protocol):
     def frozen(self) -> frozenset[int]: ...  # noqa: D102
 
 
-def victims(processes: Collection[Process]) -> dict[int, frozenset[int]]:
-    """Return the best-effort processes that are out of control, and for each the latency-critical ones it may hinder.
+def victims(processes: Collection[Process], *, everyone: bool = False) -> dict[int, frozenset[int]]:
+    """Return the best-effort processes out of control (or all), and for each the latency-critical ones it may hinder.
 
     A process whose GPU is not known may hinder any on the node.
     """
@@ -42,7 +43,7 @@ def victims(processes: Collection[Process]) -> dict[int, frozenset[int]]:
     found = {
         process.pid: frozenset(lc.pid for lc in critical if _may_share(process, lc))
         for process in processes
-        if process.class_ == "be" and process.out_of_control
+        if process.class_ == "be" and (everyone or process.out_of_control)
     }
     return {pid: hindered for pid, hindered in found.items() if hindered}
 
@@ -104,7 +105,7 @@ class Freezing:
         if self._freezer is None:
             return
         now = self._clock()
-        self._sharing = victims(processes)
+        self._sharing = victims(processes, everyone=self._settings.level == "freeze")
         self._victims = {pid: self._victims.get(pid) or _Victim(now) for pid in self._sharing}
         for process in processes:
             if hindered := self._sharing.get(process.pid):

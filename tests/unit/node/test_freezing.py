@@ -442,3 +442,22 @@ def test_the_events_of_a_hindered_process_wake_the_daemon(frozen: Frozen) -> Non
     assert 1 in frozen.freezer.never
     os.close(reader)
     os.close(writer)
+
+
+def test_the_level_of_the_configuration_stops_everybody_and_asks_nothing_of_the_driver(frozen: Frozen) -> None:
+    lc, be = frozen.start("lc"), frozen.start("be")
+    frozen.node.apply()
+    assert frozen.slice(lc) == 1_000_000
+    frozen.node.reconfigure(Config(reservations=Reservations(level="freeze")))
+    frozen.node.apply()
+    assert (frozen.slice(lc), frozen.slice(be)) == (2048, 2048)
+    levels = {view.pid: view.level for view in frozen.node.views()}
+    assert levels[be] == "freeze"
+    time.sleep(0.01)
+    frozen.burst(lc, end=False)
+    assert stopped(be)
+    frozen.burst(lc, end=True)
+    assert runs(be)
+    frozen.node.reconfigure(Config())
+    frozen.node.apply()
+    assert frozen.slice(be) == 1
