@@ -1,16 +1,22 @@
 """The keys of ``top`` that change something: each asks first, none works when it is read-only."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from textual.app import App
 from textual.widgets import Static
 
 from gpsched.adaptive.errors import GpschedError, UsageError
+from gpsched.adaptive.knobs import knob
 from gpsched.adaptive.model import Class, ProcessView, Snapshot
 from gpsched.cli.policy import parsed
+from gpsched.cli.top import answers
 from gpsched.cli.top.screens import Ask, Question
 from gpsched.cli.top.source import Source
 from gpsched.cli.top.table import ProcessTable
+
+
+_T = TypeVar("_T")
 
 
 class ActingApp(App[None]):
@@ -62,7 +68,7 @@ class ActingApp(App[None]):
         """From latency-critical to best-effort or back."""
         if view := self._chosen():
             new: Class = "be" if view.class_ == "lc" else "lc"
-            self._confirm(f"make {view.name} ({view.pid}) {new}?", lambda: self.source.attach(view.pid, new))
+            self._confirm(f"make {view.name} ({view.pid}) {new}?", lambda: self.source.attach(view.pid, new, view))
 
     def action_detach(self) -> None:
         """Give it its own settings back and leave it alone."""
@@ -75,15 +81,9 @@ class ActingApp(App[None]):
             self.push_screen(Ask("pid and class, like: 4242 be"), self._attach_answered)
 
     def _attach_answered(self, answer: str | None) -> None:
-        words = (answer or "").split()
-        if not words:
-            return
-        classes: dict[str, Class] = {"lc": "lc", "be": "be"}
-        if len(words) != 2 or not words[0].isdecimal() or words[1] not in classes:
-            self.say(f"{answer!r} is not a pid and a class (lc or be)")
-            return
-        pid, class_ = int(words[0]), classes[words[1]]
-        self._confirm(f"attach {pid} as {class_}?", lambda: self.source.attach(pid, class_))
+        if found := self._understood(answers.pid_and_class, answer):
+            pid, class_ = found
+            self._confirm(f"attach {pid} as {class_}?", lambda: self.source.attach(pid, class_))
 
     def action_policy(self) -> None:
         """Ask for a setting."""
@@ -91,14 +91,37 @@ class ActingApp(App[None]):
             self.push_screen(Ask("a setting, like: reservations.be_floor=0.2"), self._policy_answered)
 
     def _policy_answered(self, answer: str | None) -> None:
-        if not answer:
-            return
+        if found := self._understood(parsed, answer):
+            section, key, value = found
+            self._confirm(f"set {section}.{key} to {value!r}?", lambda: self.source.set({section: {key: value}}))
+
+    def action_pin(self) -> None:
+        """Ask for a knob and its value."""
+        if self._may_change():
+            self.push_screen(Ask("a knob and its value, like: timeslice.be_us=100"), self._pin_answered)
+
+    def _pin_answered(self, answer: str | None) -> None:
+        if found := self._understood(answers.knob_and_value, answer):
+            name, value = found
+            self._confirm(f"pin {name} to {value!r}?", lambda: self.source.pin(name, value))
+
+    def action_unpin(self) -> None:
+        """Ask for a knob."""
+        if self._may_change():
+            self.push_screen(Ask("a knob, like: timeslice.be_us"), self._unpin_answered)
+
+    def _unpin_answered(self, answer: str | None) -> None:
+        if found := self._understood(knob, answer):
+            name = found.name
+            self._confirm(f"unpin {name}?", lambda: self.source.unpin(name))
+
+    def _understood(self, read: Callable[[str], _T], answer: str | None) -> _T | None:
+        """What was typed; None, and the reason said, when it makes no sense."""
         try:
-            section, key, value = parsed(answer)
+            return read(answer) if answer else None
         except UsageError as error:
             self.say(str(error))
-            return
-        self._confirm(f"set {section}.{key} to {value!r}?", lambda: self.source.set({section: {key: value}}))
+            return None
 
     def _chosen(self) -> ProcessView | None:
         pid = self.query_one(ProcessTable).pid

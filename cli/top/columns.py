@@ -106,6 +106,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("TRIGGER", 14, 17, lambda v, _: _text(_hint(v, "trigger")), lambda v, _: _hint(v, "trigger") or ""),
     Column("TENANT", 10, 11, lambda v, _: Cell(v.tenant), lambda v, _: v.tenant),
     Column("NAME", 10, 1, lambda v, _: Cell(v.name), lambda v, _: v.name),
+    Column("TUNER", 24, 19, lambda v, _: _text(v.last_tuning), lambda v, _: v.last_tuning or ""),
     Column("WHY", 40, 18, lambda v, _: Cell(v.reason, "dim"), lambda v, _: v.reason),
 )  # fmt: skip
 

@@ -11,11 +11,12 @@ def lines(view: ProcessView, history: History, width: int) -> list[str]:
     text = [
         f"{view.pid}  {view.name}  {view.class_}, level {view.level}",
         f"why        {view.reason}",
-        f"by         {view.source}; tenant {view.tenant}, user {view.user}",
+        f"by         {view.source}; tenant {view.tenant}, user {view.user}{_rank(view)}",
         f"command    {view.command}",
         f"cgroup     {view.cgroup}" + (f" ({view.place})" if view.place else ""),
     ]
     text += _latency(view) + _hints(view)
+    text += [f"GPU        {view.gpu_share:.1%} of the last 10 s"] if view.gpu_share is not None else []
     text += [f"tuner      {view.last_tuning}"] if view.last_tuning else []
     text += [_group(group) for group in view.groups]
     text.append("calls      " + (", ".join(f"{count} {call}" for call, count in view.calls.items()) or "none yet"))
@@ -24,6 +25,12 @@ def lines(view: ProcessView, history: History, width: int) -> list[str]:
         if rate:
             text.append(f"{name:<13} {rate:8.1f}/s {course}")
     return text
+
+
+def _rank(view: ProcessView) -> str:
+    """Only what differs from everyone's."""
+    parts = [f"priority {view.priority}"] if view.priority else []
+    return "".join(f", {part}" for part in [*parts, *([f"weight {view.weight:g}"] if view.weight != 1 else [])])
 
 
 def _latency(view: ProcessView) -> list[str]:

@@ -41,6 +41,8 @@ KEYS: tuple[Key, ...] = (
     Key("c", "c", "change_class", "change the class: lc or be", changes=True),
     Key("a", "a", "attach", "attach a process by its pid", changes=True),
     Key("p", "p", "policy", "change a setting until the next reload", changes=True),
+    Key("P", "P", "pin", "pin a knob: its value wins over the tuner's", changes=True),
+    Key("U", "U", "unpin", "open a pinned knob to the tuner again", changes=True),
     Key("d", "d", "detach", "detach: leave the process alone", changes=True),
 )
 

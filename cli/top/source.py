@@ -6,7 +6,8 @@ from typing import Any, Protocol, TypeVar
 
 from gpsched.adaptive.client import Client, RemoteError
 from gpsched.adaptive.errors import DaemonUnreachableError, GpschedError
-from gpsched.adaptive.model import Class, Snapshot
+from gpsched.adaptive.knobs import Value
+from gpsched.adaptive.model import Class, ProcessView, Snapshot
 from gpsched.adaptive.record import Record
 
 
@@ -27,9 +28,11 @@ class Source(Protocol):
     def label(self) -> str: ...  # noqa: D102
     def read(self) -> Snapshot: ...  # noqa: D102
     def step(self, by: int) -> None: ...  # noqa: D102
-    def attach(self, pid: int, class_: Class) -> None: ...  # noqa: D102
+    def attach(self, pid: int, class_: Class, like: ProcessView | None = None) -> None: ...  # noqa: D102
     def detach(self, pid: int) -> None: ...  # noqa: D102
     def set(self, changes: dict[str, dict[str, Any]]) -> None: ...  # noqa: D102
+    def pin(self, knob: str, value: Value) -> None: ...  # noqa: D102
+    def unpin(self, knob: str) -> None: ...  # noqa: D102
 
 
 class Live:
@@ -48,9 +51,13 @@ class Live:
     def step(self, by: int) -> None:
         """The present cannot be moved."""
 
-    def attach(self, pid: int, class_: Class) -> None:
-        """Give the process a class; raises ``GpschedError``."""
-        self._with(lambda client: client.attach(pid, class_))
+    def attach(self, pid: int, class_: Class, like: ProcessView | None = None) -> None:
+        """Give the process a class, and what it had besides when it is ``like`` this; raises ``GpschedError``."""
+        kept: dict[str, Any] = {}
+        if like is not None:
+            kept = {"tenant": like.tenant, "priority": like.priority, "weight": like.weight}
+            kept |= {"slo_us": like.slo_us} if class_ == "lc" else {}
+        self._with(lambda client: client.attach(pid, class_, **kept))
 
     def detach(self, pid: int) -> None:
         """Leave the process alone; raises ``GpschedError``."""
@@ -59,6 +66,14 @@ class Live:
     def set(self, changes: dict[str, dict[str, Any]]) -> None:
         """Change settings until the next reload; raises ``GpschedError``."""
         self._with(lambda client: client.set(changes))
+
+    def pin(self, knob: str, value: Value) -> None:
+        """Fix a knob on all GPUs; raises ``GpschedError``."""
+        self._with(lambda client: client.pin(knob, value))
+
+    def unpin(self, knob: str) -> None:
+        """Open a knob to the tuner again; raises ``GpschedError``."""
+        self._with(lambda client: client.unpin(knob))
 
     def close(self) -> None:
         """Hang up."""
@@ -101,7 +116,7 @@ class Replay:
         """Move; both ends hold."""
         self._position = min(max(self._position + by, 0), len(self._record.snapshots) - 1)
 
-    def attach(self, pid: int, class_: Class) -> None:  # noqa: ARG002 - Source's form
+    def attach(self, pid: int, class_: Class, like: ProcessView | None = None) -> None:  # noqa: ARG002 - Source's form
         """Raise ``NotLiveError``."""
         raise NotLiveError
 
@@ -110,5 +125,13 @@ class Replay:
         raise NotLiveError
 
     def set(self, changes: dict[str, dict[str, Any]]) -> None:  # noqa: ARG002 - Source's form
+        """Raise ``NotLiveError``."""
+        raise NotLiveError
+
+    def pin(self, knob: str, value: Value) -> None:  # noqa: ARG002 - Source's form
+        """Raise ``NotLiveError``."""
+        raise NotLiveError
+
+    def unpin(self, knob: str) -> None:  # noqa: ARG002 - Source's form
         """Raise ``NotLiveError``."""
         raise NotLiveError

@@ -215,6 +215,11 @@ def test_requests_are_seen_as_bursts_with_latencies(node: Managed, pair: tuple[S
     assert mean_us <= 1.2 * node.scale * sum(run.latency_us) / len(run.latency_us)
     assert other is not None
     assert other.latency is None
+    assert {span.kind for span in other.spans} == {"turn"}
+    assert view.gpu_share is not None
+    assert other.gpu_share is not None
+    assert 0 < view.gpu_share < 1
+    assert 0 < other.gpu_share <= 1
 
 
 def test_settings_change_while_it_runs_until_the_next_reload(node: Managed, pair: tuple[Service, Job]) -> None:

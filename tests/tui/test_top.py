@@ -12,13 +12,14 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from gpsched.adaptive.errors import DaemonUnreachableError
-from gpsched.adaptive.model import Class, Snapshot
+from gpsched.adaptive.knobs import Value
+from gpsched.adaptive.model import Class, ProcessView, Snapshot
 from gpsched.adaptive.record import Record, Writer
 from gpsched.cli.top.app import TopApp
 from gpsched.cli.top.columns import COLUMNS, Cell, fitting
 from gpsched.cli.top.keys import KEYS
 from gpsched.cli.top.screens import Question, TextScreen
-from gpsched.cli.top.source import Replay
+from gpsched.cli.top.source import Live, Replay
 from gpsched.cli.top.table import ProcessTable
 from tests.tui import scene
 
@@ -34,6 +35,8 @@ class Fake:
         self.asked = threading.Event()
         self.changes: list[tuple[str, int, str]] = []
         self.settings: list[dict[str, dict[str, Any]]] = []
+        self.pins: list[tuple[str, object]] = []
+        self.like: ProcessView | None = None
         self.snapshot: Callable[[int], Snapshot] = scene.snapshot
 
     def read(self) -> Snapshot:
@@ -46,14 +49,21 @@ class Fake:
     def step(self, by: int) -> None:
         self.second += by
 
-    def attach(self, pid: int, class_: Class) -> None:
+    def attach(self, pid: int, class_: Class, like: ProcessView | None = None) -> None:
         self.changes.append(("attach", pid, class_))
+        self.like = like
 
     def detach(self, pid: int) -> None:
         self.changes.append(("detach", pid, ""))
 
     def set(self, changes: dict[str, dict[str, Any]]) -> None:
         self.settings.append(changes)
+
+    def pin(self, knob: str, value: Value) -> None:
+        self.pins.append((knob, value))
+
+    def unpin(self, knob: str) -> None:
+        self.pins.append((knob, None))
 
 
 class Screen:
@@ -291,6 +301,8 @@ def test_changes_need_a_yes() -> None:
         await screen.press("n")
         assert source.changes == []
         await screen.press("c", "y")
+        assert source.like is not None
+        assert source.like.pid == 100
         await screen.press("j", "d", "y")
         await screen.press("a", *"77 be", "enter", "y")
         assert source.changes == [("attach", 100, "be"), ("detach", 200, ""), ("attach", 77, "be")]
@@ -310,6 +322,26 @@ def test_a_setting_needs_a_yes_too() -> None:
         assert source.settings == [{"reservations": {"be_floor": 0.2}}]
         await screen.press("p", *"be_floor", "enter")
         assert "is not SECTION.KEY=VALUE" in screen.text("status")
+
+    drive(script)
+
+
+def test_a_pin_needs_a_yes_and_a_value_within_its_bounds() -> None:
+    async def script(screen: Screen) -> None:
+        source = screen.app.source
+        assert isinstance(source, Fake)
+        await screen.press("P", *"be_us=100", "enter", "n")
+        assert source.pins == []
+        await screen.press("P", *"be_us=100", "enter", "y")
+        await screen.press("P", *"reservations.level=hold", "enter", "y")
+        await screen.press("U", *"be_us", "enter", "y")
+        assert source.pins == [("timeslice.be_us", 100), ("reservations.level", "hold"), ("timeslice.be_us", None)]
+        for keys, message in (("be_us=0", "1 to 10000"), ("be_us", "is not KNOB=VALUE"), ("x=1", "no knob 'x'")):
+            await screen.press("P", *keys, "enter")
+            assert message in screen.text("status")
+        await screen.press("U", *"y", "enter")
+        assert "no knob 'y'" in screen.text("status")
+        assert len(source.pins) == 3
 
     drive(script)
 
@@ -482,3 +514,26 @@ def test_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
         assert screen.column("PID") == ["100", "200", "300", "400"]
 
     drive(script)
+
+
+def test_another_class_keeps_what_else_was_said_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[dict[str, Any]] = []
+
+    class Noting:
+        def __init__(self, _path: str, timeout_s: float) -> None: ...
+
+        def attach(self, pid: int, class_: Class, **more: Any) -> None:
+            calls.append({"pid": pid, "class": class_} | more)
+
+    monkeypatch.setattr("gpsched.cli.top.source.Client", Noting)
+    view = scene.process(7, "x", "lc", slo_us=5000.0, tenant="web", priority=2, weight=3.0)
+    live = Live("/s")
+    live.attach(7, "be", view)
+    live.attach(7, "lc", view)
+    live.attach(8, "be")
+    kept = {"tenant": "web", "priority": 2, "weight": 3.0}
+    assert calls == [
+        {"pid": 7, "class": "be"} | kept,
+        {"pid": 7, "class": "lc", "slo_us": 5000.0} | kept,
+        {"pid": 8, "class": "be"},
+    ]
