@@ -112,14 +112,14 @@ class Stage:
             self.client.detach(pid)
 
     def check_level(self, arm: Arm) -> None:
-        """Raise ``ArmUnavailableError``, with what the daemon says, unless a service has the level the arm is about."""
+        """Raise ``ArmUnavailableError``, with what the daemon says, unless a program has the level the arm is about."""
         assert self.client is not None
-        own = {service.pid for service in self.fleet.services}
+        own = {program.pid for program in (self.fleet.jobs if arm.level == "freeze" else self.fleet.services)}
         views = [view for view in self.client.snapshot().processes if view.pid in own]
         fit = {arm.level, "module"} if arm.level == "timeslice" else {arm.level}  # module: the same slices, another way
         if arm.level is not None and not any(view.level in fit for view in views):
             said = "; ".join(sorted({f"{view.level}: {view.reason}" for view in views}))
-            raise ArmUnavailableError(arm.name, f"no service got level {arm.level} ({said or 'none is managed'})")
+            raise ArmUnavailableError(arm.name, f"no program got level {arm.level} ({said or 'none is managed'})")
 
     def pids(self) -> dict[int, str]:
         """Name of each program by its process id."""

@@ -1,9 +1,12 @@
 """Calibrates this GPU for the daemons of a benchmark: without that they would reckon with another machine's costs."""
 
+import time
+
 from gpsched.adaptive.calibration import measure
 from gpsched.adaptive.calibration.errors import CalibrationFailedError, CalibrationTimeoutError
 from gpsched.adaptive.calibration.limit import time_limit
-from gpsched.adaptive.calibration.model import Calibration
+from gpsched.adaptive.calibration.model import Bursts, Calibration, ControlCost, Figure, ReservedBursts
+from gpsched.adaptive.hints.costs import LEVELS
 from gpsched.bench.device import Device, favour
 from gpsched.bench.workload import Job, Service, program
 
@@ -38,3 +41,25 @@ def _calibrate_once(gpu: Device) -> Calibration:
             favour(service.pid)
             favour(job.pid)
         return measure.calibrate(service, job, gpu.name, gpu.scale, lambda _what, _share: None)
+
+
+def assumed(gpu: Device) -> Calibration:
+    """What the daemon assumes without a calibration (an H200's figures), in the time of this GPU."""
+    reserve = LEVELS["reserve"]
+    early, late = reserve.residual_us, reserve.residual_us + reserve.late_us
+    return Calibration(
+        time_s=time.time(),
+        gpu=gpu.name,
+        driver=gpu.driver,
+        scale=gpu.scale,
+        controls={"disable": ControlCost(load=_figure(reserve.control_us, reserve.need_us))},
+        bursts=Bursts(
+            alone=_figure(0.0),
+            timeslice=_figure(reserve.switch_us),
+            reserved=ReservedBursts(early=_figure(early), late=_figure(late), late_margin_us=0.0),
+        ),
+    )
+
+
+def _figure(median_us: float, p90_us: float | None = None) -> Figure:
+    return Figure(median_us=median_us, p10_us=median_us, p90_us=p90_us or median_us, samples=1)

@@ -1,9 +1,11 @@
 """A daemon of one's own for a measurement: started as a child, with its own socket, state and configuration."""
 
+import json
 import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import IO
 from gpsched.adaptive.calibration import store
 from gpsched.adaptive.calibration.model import Calibration
 from gpsched.adaptive.client import Client
+from gpsched.adaptive.config import Reservations
 from gpsched.adaptive.errors import DaemonUnreachableError
 from gpsched.adaptive.scratch import Scratch
 from gpsched.bench.errors import ProgramFailedError, ProgramTimeoutError
@@ -20,12 +23,29 @@ from gpsched.bench.errors import ProgramFailedError, ProgramTimeoutError
 _START_S = 60.0  # compiling the programs and attaching them takes seconds, on a real libcuda up to ten
 _STOP_S = 30.0  # it restores every setting, and closing uprobes takes up to 7 s
 _POLL_S = 0.1
+_STRETCHED = {"limit_us": 10_000_000, "turn_us": 1_000_000, "alone_turn_us": 1_000_000}  # and the most that they may be
+
+
+def stretched(settings: str, scale: float) -> str:
+    """Settings (TOML) for a GPU whose time runs ``scale`` times slower than the daemon's.
+
+    The limit of a reservation and the turns, unless they are set, are as long on the GPU's clock as the defaults say.
+    """
+    raw = tomllib.loads(settings)
+    section = raw.setdefault("reservations", {})
+    for name, most in _STRETCHED.items():
+        section.setdefault(name, min(round(getattr(Reservations(), name) * scale), most))
+    return "".join(
+        f"[{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
+        for name, keys in raw.items()
+    )
 
 
 @contextmanager
 def running_daemon(config: str = "", calibration: Calibration | None = None) -> Iterator[Client]:
     """Yield a client of a daemon with this configuration (TOML) and these costs (default: an H200's) that answers.
 
+    Where the calibration is of a GPU in stretched time, the configuration is stretched as well.
     It ends by SIGTERM, on which it restores every setting.
 
     Raises ``ProgramFailedError`` (with the daemon's exit code and last line) when it does not start.
@@ -33,6 +53,7 @@ def running_daemon(config: str = "", calibration: Calibration | None = None) -> 
     with Scratch("gpsched-bench-") as directory, tempfile.TemporaryFile() as log:
         if calibration is not None:
             store.save(directory / "state", calibration)
+            config = stretched(config, calibration.scale)
         process = _start(directory, config, log)
         try:
             with _connect(directory / "socket", process, log) as client:

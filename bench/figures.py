@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from gpsched.bench.arms import BE_ALONE, NATIVE, REFERENCE
-from gpsched.bench.outcome import ArmResult, BeFigures, Block, LcFigures, Reserved
+from gpsched.bench.outcome import ArmResult, BeFigures, Block, LcFigures, LcRun, Reserved
 from gpsched.bench.scenario import Lc
 from gpsched.bench.stats import block_ratio, mean, mean_interval, p99, summarize
 
@@ -13,8 +13,13 @@ from gpsched.bench.stats import block_ratio, mean, mean_interval, p99, summarize
 Blocks = Sequence[Block]
 
 
-def lc_figures(index: int, name: str, lc: Lc, arm: Blocks, reference: Blocks, reserved: Reserved | None) -> LcFigures:
-    """Figures of one service. ``reference``: blocks of the service alone, none when that arm did not run."""
+def lc_figures(
+    index: int, name: str, lc: Lc, rate: float, arm: Blocks, reference: Blocks, reserved: Reserved | None
+) -> LcFigures:
+    """Figures of one service that was asked ``rate`` times a second.
+
+    ``reference``: blocks of the service alone, none when that arm did not run.
+    """
     latencies = [block.lc[index].latency_us for block in arm]
     scheduled = np.concatenate([block.lc[index].scheduled_us for block in arm])
     alone = [block.lc[index].latency_us for block in reference]
@@ -27,7 +32,15 @@ def lc_figures(index: int, name: str, lc: Lc, arm: Blocks, reference: Blocks, re
         mean_over_alone=block_ratio(latencies, alone, mean) if alone else None,
         p99_over_alone=block_ratio(latencies, alone, p99) if alone else None,
         reserved=reserved,
+        kept_up=float(np.mean([_kept_up(block.lc[index], rate) for block in arm])),
     )
+
+
+def _kept_up(run: LcRun, rate: float) -> float:
+    """Share of the rate at which requests were answered: below 1 when the last one was sent later than due."""
+    asked_us = len(run.latency_us) / rate * 1e6
+    late_us = max(0.0, run.scheduled_us[-1] - run.latency_us[-1])
+    return asked_us / (asked_us + late_us)
 
 
 def rate(index: int, blocks: Blocks) -> float:

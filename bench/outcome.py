@@ -54,7 +54,10 @@ class Reserved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LcFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One service in one arm. ``mean_over_alone``, ``p99_over_alone``: against the arm ``resident``."""
+    """One service in one arm. ``mean_over_alone``, ``p99_over_alone``: against the arm ``resident``.
+
+    ``kept_up``: share of the asked rate at which requests were answered.
+    """
 
     name: str
     latency: Summary
@@ -64,6 +67,7 @@ class LcFigures(msgspec.Struct, frozen=True, kw_only=True):
     mean_over_alone: Ratio | None = None
     p99_over_alone: Ratio | None = None
     reserved: Reserved | None = None
+    kept_up: float = 1.0
 
 
 class BeFigures(msgspec.Struct, frozen=True, kw_only=True):

@@ -189,11 +189,11 @@ class PointRun:
     def _result(self, arm: Arm) -> ArmResult:
         fleet, blocks = self._stages[arm.peer].fleet, self._blocks[arm.name]
         alone, native, be_alone = figures.references(self._blocks, arm.name)
-        reserved = self._hints.get(arm.name, {})
+        reserved, rates = self._hints.get(arm.name, {}), fleet.rates()
         lc_names = fleet.lc_names if arm.load else []
         be_names = fleet.be_names if arm.jobs in ("running", "one at a time") else []
         lc = [
-            figures.lc_figures(index, name, fleet.lcs[index], blocks, alone, reserved.get(index))
+            figures.lc_figures(index, name, fleet.lcs[index], rates[index], blocks, alone, reserved.get(index))
             for index, name in enumerate(lc_names)
         ]
         be = [figures.be_figures(index, name, blocks, native, be_alone) for index, name in enumerate(be_names)]

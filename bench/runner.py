@@ -18,7 +18,7 @@ from gpsched.adaptive.errors import GpschedError, UnsupportedHostError, UsageErr
 from gpsched.adaptive.scratch import Scratch
 from gpsched.bench import scenario as scenarios
 from gpsched.bench.arms import ARMS, Arm, fits, unknown_setting
-from gpsched.bench.calibration import calibrate
+from gpsched.bench.calibration import assumed, calibrate
 from gpsched.bench.daemon import running_daemon
 from gpsched.bench.device import SIMULATED_SCALE, Device, Kind, open_device
 from gpsched.bench.fleet import Switchboard
@@ -165,7 +165,7 @@ class _Node:
 
     def daemon(self, config: str) -> Client:
         """A client of the daemon with this configuration, started when it is first asked for."""
-        if not self._daemons and self._options.calibrate:
+        if not self._daemons:
             self._calibrate()
         if config not in self._daemons:
             self._daemons[config] = self._stack.enter_context(running_daemon(config, self._calibration))
@@ -173,7 +173,9 @@ class _Node:
 
     def _calibrate(self) -> None:
         self.notes.clear()
-        self._calibration = None
+        self._calibration = assumed(self.gpu)
+        if not self._options.calibrate:
+            return
         try:
             self._calibration = calibrate(self.gpu)
         except GpschedError as error:

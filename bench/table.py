@@ -12,6 +12,7 @@ from gpsched.bench.stats import Ratio
 
 #: Fewer requests do not carry a 99th percentile, let alone a 99.9th.
 ENOUGH_REQUESTS = 1000
+_KEPT_UP = 0.9
 
 _JOB_TITLES = ("BE", "gap ms", "CPU")
 _LEGEND = (
@@ -71,12 +72,20 @@ def remarks(point: Point) -> list[str]:
     few = min((lc.latency.count for arm in point.arms for lc in arm.lc), default=ENOUGH_REQUESTS)
     said = [f"only {few} requests an arm: no p99.9, and a weak p99"] if few < ENOUGH_REQUESTS else []
     for arm in point.arms:
+        said += [_overloaded(arm.arm, lc) for lc in arm.lc if lc.kept_up < _KEPT_UP]
         if arm.lost_events:
             said.append(f"{arm.arm}: {arm.lost_events} events were lost")
         if arm.failed_controls:
             said.append(f"{arm.arm}: {arm.failed_controls} controls failed")
     wrong = [name for name, check in point.checks.items() if not check.ok]
     return said + [f"STATE CORRUPTED: {name}" for name in wrong]
+
+
+def _overloaded(arm: str, lc: LcFigures) -> str:
+    return (
+        f"{arm}: {lc.name} answered at {lc.kept_up:.0%} of the rate that it was asked, and so left more to the jobs"
+        " than a service that keeps up"
+    )
 
 
 def percent(ratio: Ratio | None) -> str:

@@ -28,7 +28,7 @@ def arm(name: str, mean_us: float, units: int, lost_events: int = 0) -> outcome.
     return outcome.ArmResult(
         arm=name,
         title=name,
-        lc=[figures.lc_figures(0, "service", LC, blocks, alone, None)],
+        lc=[figures.lc_figures(0, "service", LC, 100.0, blocks, alone, None)],
         be=[figures.be_figures(0, "job", blocks, native, native)] if units else [],
         blocks=blocks,
         daemon_cpu=figures.share_of_core(blocks),

@@ -127,7 +127,7 @@ def test_arms_that_cannot_run_are_said_and_skipped(run: Run, monkeypatch: pytest
     assert [arm.arm for arm in point.arms] == ["default", "static"]
     reasons = {skipped.arm: skipped.reason for skipped in point.skipped}
     assert reasons["freeze"] == "no such key"
-    assert "no service got level hold (timeslice: so)" in reasons["hold"]
+    assert "no program got level hold (timeslice: so)" in reasons["hold"]
     assert result.ok
 
 

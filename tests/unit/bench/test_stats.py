@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpsched.bench import stats
+from gpsched.bench import figures, outcome, stats
+from gpsched.bench.scenario import Lc
 
 
 LATENCIES = st.lists(st.floats(min_value=1.0, max_value=1e6), min_size=1, max_size=200)
@@ -53,3 +54,11 @@ def test_histogram_puts_samples_outside_into_the_end_bins() -> None:
 def test_no_samples_is_an_error(function: object) -> None:
     with pytest.raises(ValueError, match="no samples"):
         function([])  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("late_us", "share"), [(0.0, 1.0), (1e5, 0.5), (9e5, 0.1)])
+def test_a_service_that_falls_behind_is_told_by_its_last_request(late_us: float, share: float) -> None:
+    run = outcome.LcRun(latency_us=[500.0] * 10, scheduled_us=[500.0 + late_us * i / 9 for i in range(10)])
+    block = outcome.Block(lc=[run], be=[], real_s=1.0)
+    found = figures.lc_figures(0, "service", Lc(rate=100.0), 100.0, [block], [], None)
+    assert found.kept_up == pytest.approx(share)
