@@ -12,7 +12,7 @@ from gpsched.adaptive.config import Admission
 
 
 _PATIENCE = 3  # seconds in a row
-_ROOM = 0.05  # of the GPU that must be free beyond the need of who is let in
+_ROOM = 0.05  # of the GPU: must be free beyond the need of who is let in
 _LONGEST = 32  # times retry_s
 
 
@@ -56,10 +56,13 @@ class Admissions:
         for gpu, claims in gpus.items():
             inside = [claim for claim in claims if claim.pid not in self._out]
             needed = sum(claim.need or 0.0 for claim in inside)
-            if settings.action != "off" and needed > settings.capacity and len(inside) > 1:
+            worth = [
+                claim for claim in inside if (claim.need or 0.0) > _ROOM
+            ]  # leaving out less than that gains nothing
+            if settings.action != "off" and needed > settings.capacity and len(worth) > 1:
                 self._full[gpu] = self._full.get(gpu, 0) + 1
                 if self._full[gpu] >= _PATIENCE:
-                    self._refuse(now, inside, needed, settings)
+                    self._refuse(now, worth, needed, settings)
                     self._full[gpu] = 0
             else:
                 self._full[gpu] = 0
@@ -71,9 +74,8 @@ class Admissions:
         self._out.pop(pid, None)
         self._waited.pop(pid, None)
 
-    def _refuse(self, now: float, inside: Sequence[Claim], needed: float, settings: Admission) -> None:
-        known = [claim for claim in inside if claim.need]
-        last = min(known, key=lambda claim: (claim.priority, -claim.since))
+    def _refuse(self, now: float, claims: Sequence[Claim], needed: float, settings: Admission) -> None:
+        last = min(claims, key=lambda claim: (claim.priority, -claim.since))
         wait = min(2 * self._waited.get(last.pid, settings.retry_s / 2), _LONGEST * settings.retry_s)
         self._waited[last.pid] = wait
         others = needed - (last.need or 0.0)
