@@ -56,9 +56,8 @@ class Admissions:
         for gpu, claims in gpus.items():
             inside = [claim for claim in claims if claim.pid not in self._out]
             needed = sum(claim.need or 0.0 for claim in inside)
-            worth = [
-                claim for claim in inside if (claim.need or 0.0) > _ROOM
-            ]  # leaving out less than that gains nothing
+            # Leaving out less than that gains nothing.
+            worth = [claim for claim in inside if (claim.need or 0.0) > _ROOM]
             if settings.action != "off" and needed > settings.capacity and len(worth) > 1:
                 self._full[gpu] = self._full.get(gpu, 0) + 1
                 if self._full[gpu] >= _PATIENCE:
