@@ -8,6 +8,8 @@ from gpsched.cli.arguments import Subparsers, add_socket
 
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from gpsched.adaptive.model import ProcessView, Snapshot
 
 
@@ -34,33 +36,42 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_table(snapshot: "Snapshot") -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
+_TITLES = ("PID", "CLASS", "LEVEL", "GPU", "SLICE", "SLO", "TENANT", "LAUNCHES", "NAME")
+_RIGHT = {"PID", "SLICE", "SLO", "LAUNCHES"}
 
-    console = Console()
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for title in ("PID", "CLASS", "LEVEL", "GPU", "SLICE", "SLO", "TENANT", "LAUNCHES", "NAME"):
-        table.add_column(title, justify="right" if title in ("PID", "SLICE", "SLO", "LAUNCHES") else "left")
-    for process in snapshot.processes:
-        table.add_row(*_row(process))
+
+def _print_table(snapshot: "Snapshot") -> None:
+    """Plain text: a library for tables would take most of the command's time."""
     if snapshot.processes:
-        console.print(table)
+        print("\n".join(_aligned([_TITLES, *map(_row, snapshot.processes)])), end="\n\n")
         for process in snapshot.processes:  # not a column: 80 characters would cut it to ribbons
             where = f"; in {process.place}" if process.place else ""
-            console.print(f"{process.pid}: {process.reason}{where}", style="dim", markup=False, highlight=False)
+            print(_printable(f"{process.pid}: {process.reason}{where}"))
     else:
-        console.print("no managed process; start one with: gpsched run --class lc|be -- COMMAND")
+        print("no managed process; start one with: gpsched run --class lc|be -- COMMAND")
     daemon = snapshot.daemon
     if sum(process.class_ == "lc" for process in snapshot.processes) > 1:
-        console.print(f"several latency-critical on a GPU go by {daemon.order} (gpsched policy)", style="dim")
+        print(f"several latency-critical on a GPU go by {daemon.order} (gpsched policy)")
     if daemon.lost_events:
-        console.print(f"{daemon.lost_events} events were lost: figures are incomplete", style="yellow")
+        print(f"{daemon.lost_events} events were lost: figures are incomplete")
     if daemon.failed_controls:
-        console.print(
-            f"{daemon.failed_controls} controls failed; the last: {daemon.last_failure}", style="yellow", markup=False
-        )
+        print(_printable(f"{daemon.failed_controls} controls failed; the last: {daemon.last_failure}"))
+
+
+def _aligned(rows: "Sequence[Sequence[str]]") -> "Iterator[str]":
+    """Two blanks between columns, none at the end of a line."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if title in _RIGHT else cell.ljust(width)
+            for title, cell, width in zip(_TITLES, map(_printable, row), widths, strict=True)
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def _printable(text: str) -> str:
+    """Names are others' words: what would steer a terminal becomes a visible dot."""
+    return "".join(char if char.isprintable() else "·" for char in text)
 
 
 def _row(process: "ProcessView") -> list[str]:

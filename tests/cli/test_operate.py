@@ -167,6 +167,20 @@ def test_list_names_jobs_pods_and_containers(serve: Callable[..., None], path: P
     assert [line.rpartition("; in ")[2] for line in lines] == ["Slurm job 77", "pod prod/web", "container 0123456789ab"]
 
 
+def test_list_is_aligned_and_names_do_not_steer_the_terminal(serve: Callable[..., None], path: Path) -> None:
+    serve(
+        snapshot=scene.snapshot(
+            1, processes=[scene.process(1, "a\x1b[31m", "lc", slo_us=5000.0), scene.process(23, "b", "be")]
+        )
+    )
+    lines = gpsched("list", "--socket", str(path)).stdout.splitlines()
+    assert lines[:3] == [
+        "PID  CLASS  LEVEL      GPU  SLICE   SLO  TENANT  LAUNCHES  NAME",
+        "  1  lc     timeslice  0      1 s  5 ms  web            0  a·[31m",
+        " 23  be     timeslice  0     1 µs     -  web            0  b",
+    ]
+
+
 def test_doctor_says_what_is_missing_and_shows_the_daemons_processes(serve: Callable[..., None], path: Path) -> None:
     serve(snapshot=scene.snapshot(1))
     result = gpsched("doctor", "--json", "--socket", str(path))
@@ -349,7 +363,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_list_imports_only_what_it_prints_with(serve: Callable[..., None], path: Path) -> None:
     serve(snapshot=scene.snapshot(1))
-    heavy = {"textual", "prometheus_client", "numpy", "sklearn", "matplotlib", "bcc", "asyncio", "pyroute2"}
+    heavy = {"rich", "textual", "prometheus_client", "numpy", "sklearn", "matplotlib", "bcc", "asyncio", "pyroute2"}
     assert not heavy & _imported("list", "--socket", str(path))
 
 
