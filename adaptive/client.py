@@ -128,6 +128,10 @@ class Client:
         """Leave the process alone from now on and give it back its own settings."""
         self._call("detach", {"pid": pid})
 
+    def trace(self, file: Path | None, about: str = "", scale: float = 1.0) -> None:
+        """Have the daemon append all events to ``file`` from now on (see ``gpsched.adaptive.trace``); None ends it."""
+        self._call("trace", {"file": None if file is None else str(file.absolute()), "about": about, "scale": scale})
+
     def restore(self) -> int:
         """Give every process its own settings back, detach all; return how many settings were restored."""
         return self._decoded("restore", int)

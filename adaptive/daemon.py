@@ -1,7 +1,6 @@
 """The node's daemon: one event loop for the ring buffer, the control socket, signals and the clock."""
 
 import contextlib
-import importlib.metadata
 import logging
 import os
 import selectors
@@ -30,9 +29,11 @@ from gpsched.adaptive.service import Service
 from gpsched.adaptive.settings import LiveSettings
 from gpsched.adaptive.slices import restore_pending
 from gpsched.adaptive.survivor import Survivor
+from gpsched.adaptive.trace import Tracing
 from gpsched.adaptive.tuning import TunerProcess, Tuning
 from gpsched.adaptive.undo import UndoLog
 from gpsched.adaptive.verify import verify
+from gpsched.adaptive.version import own_version
 
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,14 @@ class PidParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Parameters of the methods ``detach`` and ``hints``."""
 
     pid: int
+
+
+class TraceParams(msgspec.Struct, kw_only=True):
+    """Parameters of the method ``trace``; no ``file`` ends what is being written."""
+
+    file: str | None = None
+    about: str = ""
+    scale: float = 1.0
 
 
 class Daemon:
@@ -95,6 +104,8 @@ class Daemon:
             self._watch_signals(selector, stack)
             self._probes = Probes()
             stack.callback(self._probes.close)
+            self._probes.tap = self._tracing = Tracing()
+            stack.callback(self._tracing.stop)
             module = ModuleLevel()
             stack.callback(module.close)
             costs = load_costs(self._state_dir)
@@ -182,6 +193,7 @@ class Daemon:
             "detach": self._detach,
             "set": self._set,
             "restore": lambda _params: self._restore(),
+            "trace": self._trace,
             **self._tuning.changes(),
         }
 
@@ -203,6 +215,14 @@ class Daemon:
         self._tuning.admin_set(params)
         log.info("settings changed: %s", params)
 
+    def _trace(self, params: dict[str, Any]) -> None:
+        """Write the events down, or no longer."""
+        call = _convert(params, TraceParams)
+        if call.file is None:
+            self._tracing.stop(self._node.steering.agents())
+        else:
+            self._tracing.start(Path(call.file), call.about, call.scale)
+
     def _restore(self) -> int:
         """Also what an earlier attempt could not put back."""
         return self._node.restore_all() + restore_pending(self._undo)
@@ -214,7 +234,7 @@ class Daemon:
         keeper = self._node.keeper
         daemon = DaemonView(
             pid=os.getpid(),
-            version=importlib.metadata.version("gpsched"),
+            version=own_version(),
             uptime_s=time.monotonic() - self._started,
             libraries=self._probes.libraries(),
             lost_events=self._probes.lost(),

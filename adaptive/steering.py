@@ -236,6 +236,10 @@ class Steering:
         """Return the views with the shares and turns of the last seconds."""
         return self._telemetry.occupancy.fill(views)
 
+    def agents(self) -> list[int]:
+        """Return the threads of hold agents."""
+        return [tid for tid in self._agents.values() if tid is not None]
+
     def figures(self, pid: int) -> dict[str, Any]:
         """Return the optional fields of the process' view."""
         learner = self._learners.get(pid)

@@ -8,6 +8,8 @@ from gpsched.cli.arguments import Subparsers
 
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpsched.adaptive.record import Record
 
 
@@ -23,8 +25,12 @@ def run(args: argparse.Namespace) -> int:
     """Replay; a record that was cut is shown as far as it goes."""
     from pathlib import Path
 
+    from gpsched.adaptive import trace
     from gpsched.adaptive.record import Record
 
+    if trace.is_trace(Path(args.file)):
+        print("\n".join(learned(Path(args.file))))
+        return 0
     record = Record(Path(args.file))
     if args.summary or not sys.stdout.isatty():
         print("\n".join(summary(record)))
@@ -34,6 +40,22 @@ def run(args: argparse.Namespace) -> int:
 
     TopApp(Replay(record), readonly=True).run()
     return 0
+
+
+def learned(path: "Path") -> list[str]:
+    """What the learners make of a trace's events, a line for each latency-critical process of each part."""
+    from gpsched.adaptive import trace
+    from gpsched.adaptive.hints.replay import replay
+
+    lines = []
+    for part in trace.read(path):
+        seconds = (part.events[-1].time_ns - part.events[0].time_ns) / 1e9 if part.events else 0.0
+        about = f" ({part.header.about})" if part.header.about else ""
+        lines.append(f"{part.header.host}{about}: {len(part.events)} events over {seconds:.1f} s")
+        for pid, learner in replay(part).items():
+            report = learner.report()
+            lines.append(f"  {pid}: {report.outcome.bursts} bursts, {report.state}: {report.why}")
+    return lines
 
 
 def summary(record: "Record") -> list[str]:

@@ -21,18 +21,17 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit with 1 when something is wrong that was right before, 4 without a daemon."""
-    from importlib.metadata import version
-
     import msgspec
 
     from gpsched.adaptive.client import Client
+    from gpsched.adaptive.version import own_version
 
     with Client(args.socket) as client:
         snapshot = client.snapshot()
     if args.json:
         sys.stdout.write(msgspec.json.encode(snapshot.daemon).decode() + "\n")
     else:
-        print("\n".join(lines(snapshot, version("gpsched"))))
+        print("\n".join(lines(snapshot, own_version())))
     return 1 if snapshot.daemon.config_error or snapshot.daemon.failed_controls else 0
 
 

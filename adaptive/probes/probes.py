@@ -52,6 +52,7 @@ class Probes:
         self._program: Program | None = None
         self._attacher: Attacher | None = None
         self._handler: Handler | None = None
+        self.tap: Callable[[bytes], None] | None = None  # gets every record as it came, before the handler
         self._undecoded = 0
         self._critical: set[int] = set()  # latency-critical processes: as long as there are any, wakes are hooked
 
@@ -150,6 +151,8 @@ class Probes:
         """Wait up to ``timeout_ms`` for events, hand them to the handler, return their number."""
         records = self._loaded().poll(timeout_ms)
         for record in records:
+            if self.tap is not None:
+                self.tap(record)
             self._handle(record)
         return len(records)
 
