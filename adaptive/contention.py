@@ -142,7 +142,7 @@ class Contention:
         self._crowding = {gpu: self._crowding.get(gpu, Crowding()) for gpu in gpus}
         self._crowded = {}
         for gpu, (lc, be) in gpus.items():
-            inside = [each.pid for each in lc if each.stand_in is None]
+            inside = [each.pid for each in lc if each.stand_in != "be"]
             switches = 2 * self._costs["reserve"].switch_us / 1e6
             used = sum(self._demand.last(pid) + self._demand.rate(pid) * switches for pid in inside)
             self._crowding[gpu].feed(used if be else 0.0, floors[gpu])

@@ -90,6 +90,7 @@ class Admissions:
             out = self._out.get(claim.pid)
             if out is None or now < out.until:
                 continue
-            if needed + claim.bursts * out.burst_us / 1e6 + _ROOM <= settings.capacity:
+            need = claim.bursts * out.burst_us / 1e6 if claim.bursts else claim.need or 0.0  # a burst may have no end
+            if needed + need + _ROOM <= settings.capacity:
                 del self._out[claim.pid]
                 return

@@ -9,7 +9,7 @@ from gpsched.adaptive.hints.model import Choice
 from gpsched.adaptive.hints.model import Trigger as Hint
 from gpsched.adaptive.hints.observations import WakeKind
 from gpsched.adaptive.policy.order import Standing
-from gpsched.adaptive.policy.situation import Situation, on_gpus, participants
+from gpsched.adaptive.policy.situation import Situation, on_gpus, participants, refused_on
 from gpsched.adaptive.policy.turns import turns
 from gpsched.adaptive.probes.events import Call, Kind
 from gpsched.adaptive.workloads.registry import Group, Process
@@ -57,9 +57,11 @@ def build(
     members: list[Member] = []
     plans: list[Plan] = []
     situation = situation or Situation()
-    for gpu, (lc, be) in on_gpus(list(processes)).items():
+    processes = list(processes)
+    refused = refused_on(processes)
+    for gpu, (lc, be) in on_gpus(processes).items():
         order = situation.standings(lc, best_effort=bool(be))
-        if not _is_needed(lc, be, order):
+        if not (_is_needed(lc, be, order) or (lc and gpu in refused)):
             continue
         index = len(gpus)
         own = tuned.get(gpu, settings)

@@ -46,6 +46,11 @@ def participants(be: Sequence[Process]) -> list[Participant]:
     return [Participant(each.pid, each.tenant, each.weight) for each in be]
 
 
+def refused_on(processes: Collection[Process]) -> frozenset[Gpu]:
+    """Return the GPUs on which a process computes that was not admitted and is left alone."""
+    return frozenset(gpu for each in processes if each.stand_in == "unmanaged" for gpu in each.gpus())
+
+
 def on_gpus(processes: Collection[Process]) -> dict[Gpu, tuple[list[Process], list[Process]]]:
     """Return the processes that are treated as latency-critical and as best-effort on each GPU."""
     found: dict[Gpu, tuple[list[Process], list[Process]]] = {}

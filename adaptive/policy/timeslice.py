@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from gpsched.adaptive.config import Timeslice
 from gpsched.adaptive.policy import floor
-from gpsched.adaptive.policy.situation import Situation, on_gpus
+from gpsched.adaptive.policy.situation import Situation, on_gpus, refused_on
 from gpsched.adaptive.workloads.registry import Process
 
 
@@ -39,8 +39,9 @@ def decide(
     ``turns``: GPUs whose best-effort processes take turns. ``tuned``: settings of single GPUs.
     """
     decisions = {(each.pid, gpu): _untouched(each) for each in processes for gpu in each.gpus()}
-    for gpu, (lc, be) in on_gpus(list(processes)).items():
-        own = _OneGpu(lc, be, tuned.get(gpu, settings), gpu in turns, situation or Situation(), gpu)
+    refused = refused_on(processes)
+    for gpu, (lc, be) in on_gpus(processes).items():
+        own = _OneGpu(lc, be, tuned.get(gpu, settings), gpu in turns, situation or Situation(), gpu, gpu in refused)
         decisions |= {(pid, gpu): decision for pid, decision in own.decisions().items()}
     return decisions
 
@@ -57,6 +58,7 @@ class _OneGpu:
     turns: bool
     situation: Situation
     gpu: Gpu
+    refused: bool
 
     def decisions(self) -> dict[int, Decision]:
         if self.lc and self.be and self.gpu in self.situation.crowded:
@@ -71,8 +73,10 @@ class _OneGpu:
         return decisions
 
     def _alone(self) -> Decision:
-        if not self.be:
+        if not self.be and not self.refused:
             return Decision(None, "no best-effort process on this GPU: own slice")
+        if not self.be:
+            return Decision(self.settings.lc_us, "runs to the end of its burst beside one that was not admitted")
         return Decision(self.settings.lc_us, f"runs to the end of its burst beside {len(self.be)} best-effort")
 
     def _best_effort(self) -> Decision:

@@ -217,7 +217,7 @@ def test_who_is_not_admitted_is_treated_so_and_says_why(machine: Machine, stand_
     view = next(view for view in machine.node.views() if view.pid == second)
     assert (view.class_, view.level) == ("lc", level)
     assert "not admitted: because" in view.reason
-    assert machine.slice(first) == (1_000_000 if stand_in == "be" else 2048)
+    assert machine.slice(first) == 1_000_000  # it runs to the end of its burst
 
 
 def test_what_was_learned_outlives_a_detach(machine: Machine) -> None:
@@ -238,3 +238,11 @@ def test_children_inherit_their_place(machine: Machine) -> None:
     process = machine.node.registry.get(child)
     assert process is not None
     assert (process.priority, process.weight) == (7, 2.0)
+
+
+def test_what_was_not_admitted_counts_for_the_floor() -> None:
+    """It has its own slices, and takes GPU time with them."""
+    watch = Watch(_process(1, "lc"), _process(2, "lc"), _process(3, "be"))
+    watch.seconds(8, {1: 0.5, 2: 0.49})
+    assert watch.stands_in(2) == "unmanaged"
+    assert watch.contention.situation(watch.config).crowded == {0: 0.1}

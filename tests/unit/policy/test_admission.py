@@ -111,6 +111,14 @@ def test_while_it_is_out_its_need_is_what_its_bursts_were() -> None:
     assert admissions.refused == {}
 
 
+def test_a_burst_without_end_is_not_nothing() -> None:
+    admissions = Admissions()
+    now = _feed(admissions, [_claim(1, 0.6), _claim(2, 0.6)])
+    endless = Claim(2, need=0.6, bursts=0, burst_us=5_000.0, since=2.0)
+    _feed(admissions, [_claim(1, 0.6), endless], now + 60, 3)
+    assert list(admissions.refused) == [2]
+
+
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
 def test_in_the_end_those_inside_fit_or_one_is_alone(needs: list[float]) -> None:
     admissions = Admissions()
