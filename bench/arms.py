@@ -36,6 +36,9 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     peer: str | None = None
 
 
+AUTOMATIC = ""  # the defaults
+
+
 def _level(level: str) -> str:
     return f'[reservations]\nlevel = "{level}"\n'
 
@@ -55,7 +58,7 @@ _ALL = (
         level="hold",
         hints=True,
     ),
-    Arm(name="gpsched", title="gpsched, automatic", daemon=""),
+    Arm(name="gpsched", title="gpsched, automatic", daemon=AUTOMATIC),
 )
 #: In the order in which they take turns.
 ARMS: dict[str, Arm] = {arm.name: arm for arm in _ALL}

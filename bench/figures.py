@@ -1,13 +1,13 @@
 """Turns blocks into figures: latencies over LC alone, job rates over native co-run, misses, gaps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from gpsched.bench.arms import BE_ALONE, NATIVE, REFERENCE
 from gpsched.bench.outcome import ArmResult, BeFigures, Block, LcFigures, LcRun, Reserved
 from gpsched.bench.scenario import Lc
-from gpsched.bench.stats import block_ratio, mean, mean_interval, p99, summarize
+from gpsched.bench.stats import Ratio, block_ratio, mean, mean_interval, p99, summarize
 
 
 Blocks = Sequence[Block]
@@ -71,6 +71,22 @@ def overall_be(arm: ArmResult, native: ArmResult | None) -> float | None:
     """All jobs over native co-run: the mean of their ratios, so that a fast one does not hide a starved one."""
     ratios = [be.over_native for be in arm.be if be.over_native is not None]
     return float(np.mean(ratios)) if ratios and native is not None else None
+
+
+def mean_over_alone(arm: ArmResult) -> float | None:
+    """The mean of the services' ratios; None where they were not compared."""
+    return mean_ratio(lc.mean_over_alone for lc in arm.lc)
+
+
+def p99_over_alone(arm: ArmResult) -> float | None:
+    """The same of the 99th percentiles."""
+    return mean_ratio(lc.p99_over_alone for lc in arm.lc)
+
+
+def mean_ratio(ratios: Iterable[Ratio | None]) -> float | None:
+    """The mean of those that are known."""
+    values = [ratio.value for ratio in ratios if ratio is not None]
+    return float(np.mean(values)) if values else None
 
 
 def references(blocks: Mapping[str, Blocks], arm: str) -> tuple[Blocks, Blocks, Blocks]:

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from gpsched.bench.arms import NATIVE
-from gpsched.bench.figures import overall_be
+from gpsched.bench.figures import mean_over_alone, overall_be, p99_over_alone
 from gpsched.bench.outcome import ArmResult, Point, ScenarioResult
 from gpsched.tuner import svg
 
@@ -68,7 +68,7 @@ def sweep(scenario: ScenarioResult, arms: Sequence[str]) -> str:
     """Over the values of the sweep: mean and 99th percentile over alone, and the jobs' rate over native co-run."""
     series: tuple[tuple[str, Callable[[ArmResult, Point], float | None]], ...] = (
         ("LC mean over alone", lambda arm, _point: mean_over_alone(arm)),
-        ("LC p99 over alone", lambda arm, _point: _mean([lc.p99_over_alone for lc in arm.lc])),
+        ("LC p99 over alone", lambda arm, _point: p99_over_alone(arm)),
         ("BE rate over native co-run", lambda arm, point: overall_be(arm, point.arm(NATIVE))),
     )
 
@@ -82,16 +82,6 @@ def sweep(scenario: ScenarioResult, arms: Sequence[str]) -> str:
         axes.set(xlabel=scenario.scenario.sweep.field if scenario.scenario.sweep else "", ylabel=title)
 
     return _panels(draw, len(series))
-
-
-def mean_over_alone(arm: ArmResult) -> float | None:
-    """The mean of the services' ratios; None where they were not compared."""
-    return _mean([lc.mean_over_alone for lc in arm.lc])
-
-
-def _mean(ratios: Sequence[Any]) -> float | None:
-    values = [ratio.value for ratio in ratios if ratio is not None]
-    return float(np.mean(values)) if values else None
 
 
 def _panels(draw: Callable[[Any, int], None], count: int) -> str:

@@ -4,11 +4,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from gpsched.adaptive.client import Client, RemoteError
 from gpsched.adaptive.model import HintsView
 from gpsched.bench import figures, usage
-from gpsched.bench.arms import Arm, Stage, entered
+from gpsched.bench.arms import AUTOMATIC, Arm, Stage, entered
 from gpsched.bench.errors import ArmUnavailableError
 from gpsched.bench.fleet import Fleet, Switchboard
 from gpsched.bench.kit import Kit, Wrap
@@ -41,12 +42,27 @@ class Pace:
         return self.warm_up if arm.daemon is not None else min(self.warm_up, _PLAIN_WARM_UP_S)
 
 
+@dataclass(frozen=True)
+class Traced:
+    """Where the events of one block go, and what they are called there."""
+
+    path: Path
+    about: str
+
+
 class PointRun:
     """One point. ``daemons``: a client of each daemon by its configuration; ``peers`` by the name of their arm."""
 
     def __init__(
-        self, scenario: Scenario, kit: Kit, board: Switchboard, daemons: Mapping[str, Client], peers: Mapping[str, Peer]
+        self,
+        scenario: Scenario,
+        kit: Kit,
+        board: Switchboard,
+        daemons: Mapping[str, Client],
+        peers: Mapping[str, Peer],
+        traced: Traced | None = None,
     ) -> None:
+        self._traced = traced
         self._scenario, self._kit, self._board, self._daemons, self._peers = scenario, kit, board, daemons, peers
         self._scale = float(kit.environment.get("GPSCHED_TIME_SCALE", "1"))
         self._stages: dict[str | None, Stage] = {}
@@ -136,7 +152,7 @@ class PointRun:
         stage, seconds = self._stages[arm.peer], self._pace.seconds / self._pace.rounds
         stage.client = self._daemons[arm.daemon] if arm.daemon is not None else None
         try:
-            with entered(arm, stage):
+            with entered(arm, stage), self._tracing(arm, stage):
                 time.sleep(_SETTLE_REAL_S)
                 if arm.load:
                     stage.fleet.serve(self._pace.warm_up_of(arm), seed)
@@ -150,6 +166,20 @@ class PointRun:
             self._skipped.append(Skipped(arm=arm.name, reason=str(error)))
             self._blocks.pop(arm.name, None)
         self._levels[arm.name] = dict(stage.levels)
+
+    @contextmanager
+    def _tracing(self, arm: Arm, stage: Stage) -> Iterator[None]:
+        """Have the events of the first block written down."""
+        traced, client = self._traced, stage.client
+        if traced is None or client is None or arm.daemon != AUTOMATIC:
+            yield
+            return
+        self._traced = None
+        client.trace(traced.path, traced.about, self._scale)
+        try:
+            yield
+        finally:
+            client.trace(None)
 
     def _block(self, stage: Stage, seconds: float, seed: int) -> Block:
         before, cpu, switches = _progress(stage), _cpu(stage), usage.switches(self._kit.environment)

@@ -6,6 +6,7 @@ from typing import Any
 import jinja2
 
 from gpsched.bench import plots
+from gpsched.bench.figures import mean_over_alone
 from gpsched.bench.outcome import ArmResult, BenchResult, LcFigures, Point, ScenarioResult
 from gpsched.bench.table import ENOUGH_REQUESTS, percent, remarks
 
@@ -44,7 +45,7 @@ def _point(point: Point, result: ScenarioResult, arms: list[str]) -> dict[str, A
     drawn = ""
     if any(arm.lc for arm in point.arms):
         drawn = plots.latency_cdfs(point, arms)
-        if any(plots.mean_over_alone(arm) and arm.be for arm in point.arms):
+        if any(mean_over_alone(arm) and arm.be for arm in point.arms):
             drawn += plots.trade_off(point, arms)
     return {
         "heading": f"{sweep.field} = {point.value:g}" if sweep and point.value is not None else "",

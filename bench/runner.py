@@ -26,7 +26,7 @@ from gpsched.bench.kit import Kit
 from gpsched.bench.models import Models
 from gpsched.bench.outcome import BenchResult, Point, ScenarioResult, Skipped
 from gpsched.bench.peers import Peer
-from gpsched.bench.point import Pace, PointRun
+from gpsched.bench.point import Pace, PointRun, Traced
 from gpsched.bench.result import Host
 from gpsched.bench.scenario import Scenario
 
@@ -41,7 +41,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How to run. ``seconds`` of GPU time an arm and point, ``warm_up`` seconds of load before a managed block.
 
     ``torch``: whether models may run in PyTorch where it is. ``calibrate``: measure what controls and switches cost
-    first. None stands for the scenario's own seconds (at most 6 on the embedded GPU), and for the time scale that the
+    first. ``trace``: a file to which the events of each scenario's first block of the arm gpsched are appended, for
+    replay. None stands for the scenario's own seconds (at most 6 on the embedded GPU), and for the time scale that the
     number of programs asks for.
     """
 
@@ -56,6 +57,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     torch: bool = True
     calibrate: bool = True
     scale: float | None = None
+    trace: Path | None = None
 
     def chosen(self) -> list[Arm]:
         """The arms, peers last; raises ``UsageError`` for an unknown one."""
@@ -252,7 +254,8 @@ class _Run:
                 python=self._options.python if self._options.torch else None,
                 notes=self._notes,
             )
-            one = PointRun(point, kit, board, daemons, self._options.peers)
+            traced = Traced(self._options.trace, self._name) if self._options.trace and not self._points else None
+            one = PointRun(point, kit, board, daemons, self._options.peers, traced)
             measured = one.run(value, arms, Pace(self._seconds, self._options.rounds, self._options.warm_up, tell))
             out = [Skipped(arm=arm, reason=reason) for arm, reason in skipped.items()]
             self._points.append(msgspec.structs.replace(measured, skipped=out + measured.skipped))
