@@ -29,7 +29,9 @@ _DRIFT_Z, _DRIFT_RUN = 2.5, 3
 _PATIENCE = 3  # windows that a trial may wait for one that can be judged
 _WARM_TRUST = 0.5
 _SMOOTH = 0.3
-_NOISE_STEP = 0.15
+_NOISE_STEP = 0.1
+_NOISE_PRIOR = 2  # repeated windows that the assumed noise is worth
+_BASE = 3  # windows at the first settings before anything is tried: how much windows differ by themselves
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class GpuTuner:
         self._untold: Change | None = None  # the last change, until a window shows what it came to
         self._load: float | None = None
         self._noise = Noise()
-        self._windows = self._idle = self._waited = self._pause = 0
+        self._windows = self._idle = self._waited = self._pause = self._repeats = 0
         self._misses: deque[int] = deque(maxlen=8)  # windows in which trials missed
         self._surprise: deque[float] = deque(maxlen=_DRIFT_RUN)
         self._need_share = False
@@ -150,7 +152,7 @@ class GpuTuner:
         assert self._load is not None
         margin, progress = window.margin or 0.0, window.progress or 0.0
         known = search.memory.find(self._settings, self._load)
-        if known is not None and known.point.windows >= 2:
+        if known is not None:
             self._notice(known.point, margin, progress)
         entry = search.memory.add(self._settings, margin, progress, self._load, missed=missed, time_s=window.time_s)
         if len(self._surprise) == _DRIFT_RUN and abs(sum(self._surprise)) > _DRIFT_Z * _DRIFT_RUN:
@@ -164,10 +166,12 @@ class GpuTuner:
 
     def _notice(self, point: Point, margin: float, progress: float) -> None:
         """Estimate the noise of windows from repeated ones, and watch for what is no noise."""
-        off = margin - point.margin, progress / max(point.progress, 1e-6) - 1.0
+        wide = math.sqrt(1.0 + 1.0 / point.windows)  # the mean so far is noisy, too
+        off = (margin - point.margin) / wide, (progress / max(point.progress, 1e-6) - 1.0) / wide
         z = [off[0] / max(self._noise.margin, 0.01), off[1] / max(self._noise.progress, 0.003)]
         self._surprise.append(max(z, key=abs))
-        step = _NOISE_STEP
+        self._repeats += 1
+        step = max(_NOISE_STEP, 1.0 / (self._repeats + _NOISE_PRIOR))
         noise = [
             math.sqrt((1 - step) * old**2 + step * min(new**2, (4 * old) ** 2))
             for old, new in zip((self._noise.margin, self._noise.progress), off, strict=True)
@@ -200,13 +204,15 @@ class GpuTuner:
             self._windows, self._load = 1, None
             self._misses.clear()
             self._surprise.clear()
-            self._noise = Noise()
+            self._noise, self._repeats = Noise(), 0
         else:
             memory = self._search.memory
         left = self._left_to_others(work)
         self._search = Search(space, memory, self._costs, self._seed, start=self._settings if not new else None)
         self._key, self._work = key, work
         self._idle = self._waited = self._pause = 0
+        if not memory.entries:
+            self._pause = _BASE - 1
         self._search.update(observed.demand, observed.window.load, self._noise)
         best = self._search.best()
         if new:
@@ -235,7 +241,7 @@ class GpuTuner:
             if self._windows > _FIRST and sum(self._windows - at < _RECENT for at in self._misses) > _ALLOWED:
                 self._pause = _PAUSE
         best = search.best(None if missed else self._settings)
-        if best.kind == "protect" and not self._need_share:
+        if best.kind == "protect" and (best.expected.margin or 0.0) < 0.0:
             self._need_share = True  # the next window's space has it
         if missed and best.settings != self._settings:
             step.phase = "undo"
@@ -259,6 +265,8 @@ class GpuTuner:
             self._idle -= 1
             return
         idea = search.propose(best)
+        if idea is None and best.kind == "improve" and self._may_miss():
+            idea = search.propose(best, bold=True)
         if idea is None or idea.settings == self._settings:
             self._idle = _RECHECK
             return
@@ -266,6 +274,11 @@ class GpuTuner:
         step.phase = "explore"
         self._move(idea, "try", _promise(idea, "may be better"), step)
         self._trial = step.changes[-1] if step.changes else None
+
+    def _may_miss(self) -> bool:
+        """Whether one miss would be no harm: at the beginning, and where trials have not missed for long."""
+        recent = [self._windows - at for at in self._misses]
+        return self._windows <= _FIRST or not any(age < _RECENT for age in recent)
 
     def _wait(self, observed: Observed, step: Step) -> None:
         """Nothing can be said of this window."""

@@ -22,7 +22,8 @@ from gpsched.tuner.space import Cube, Space
 from gpsched.tuner.surrogate import Noise, Prediction, Surrogate
 
 
-_SURE = 1.5  # standard deviations of the model by which a trial must be safe
+_SURE = 1.6  # standard deviations, of model and window together, by which a trial must be safe
+_BOLD = 0.7  # the same while a miss may be afforded
 _QUIET = 2.0  # standard deviations of a window by which settings must be safe to stay
 _SLACK = (0.01, 0.25)  # bounds of what the latter comes to
 _WORTH = 0.002  # relative gain that a trial must promise
@@ -84,10 +85,8 @@ class Search:
         found = self._surrogate.predict(known, self._load)
         safe = found.margin - found.margin_sd >= self.slack
         if not safe.any():
-            safe = found.margin >= min(self.slack, float(found.margin.max()))
             number = int(np.argmax(found.margin - found.margin_sd))
-            if found.margin[number] < 0.0:
-                return Idea(known[number], _expectation(found, number), "protect")
+            return Idea(known[number], _expectation(found, number), "protect")
         most = float(found.progress[safe].max())
         ties = [n for n in range(len(known)) if safe[n] and found.progress[n] >= most * (1.0 - _TIE)]
         number = min(ties, key=lambda n: (self.space.gentleness(known[n]), -found.progress[n]))
@@ -97,8 +96,8 @@ class Search:
                 number = here
         return Idea(known[number], _expectation(found, number), "improve")
 
-    def propose(self, best: Idea) -> Idea | None:
-        """Return what to try next; None when nothing promises enough."""
+    def propose(self, best: Idea, *, bold: bool = False) -> Idea | None:
+        """Return what to try next; None when nothing promises enough. ``bold``: less certainty of safety will do."""
         candidates = self._candidates(best.settings)
         if not candidates:
             return None
@@ -108,7 +107,8 @@ class Search:
         reach = float(self._surrogate.predict([best.settings], self._load).progress[0])
         gains = _improvement(found.progress, found.progress_sd, reach)
         safety = ndtr((found.margin - self.slack) / np.maximum(found.margin_sd, 1e-9))
-        worth = np.where(found.margin - _SURE * found.margin_sd >= 0.0, gains * safety, 0.0)
+        spread = np.hypot(found.margin_sd, self._noise.margin)  # of what the trial's window will show
+        worth = np.where(found.margin - (_BOLD if bold else _SURE) * spread >= 0.0, gains * safety, 0.0)
         number = int(np.argmax(worth))
         if worth[number] < _WORTH * reach:
             return None

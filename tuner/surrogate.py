@@ -24,7 +24,7 @@ from gpsched.tuner.space import Cube, Space
 
 _LENGTH = 0.6  # of the cube's side: how far one measurement tells about its neighbours
 _LOAD_LENGTH = 0.8  # ln of a ratio of loads
-_MARGIN_SD, _PROGRESS_SD = 0.35, 0.08  # how far costs may be wrong
+_MARGIN_SD, _PROGRESS_SD = 0.2, 0.06  # how far costs may be wrong
 _LEARN_FROM, _LEARN_EVERY = 10, 6  # points
 _LEAST_NOISE = 1e-4
 
@@ -110,8 +110,8 @@ class Surrogate:
 
     def _kernel(self, sd: float) -> Kernel:
         lengths = np.array([_LENGTH] * len(self.space) + [_LOAD_LENGTH])
-        shape = Matern(lengths, length_scale_bounds=(0.2, 5.0), nu=2.5)
-        return ConstantKernel(sd**2, constant_value_bounds=((sd / 4) ** 2, (sd * 4) ** 2)) * shape
+        shape = Matern(lengths, length_scale_bounds=(0.25, 1.5), nu=2.5)
+        return ConstantKernel(sd**2, constant_value_bounds=((sd / 2) ** 2, (sd * 3) ** 2)) * shape
 
     def _fitted(
         self, number: int, inputs: Cube, target: Cube, variances: Cube, learn: bool
