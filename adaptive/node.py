@@ -307,7 +307,8 @@ class Node:
     def measure(self, since_us: float) -> Measurement:
         """Return what the tuner measures by: bursts that ended after ``since_us``, launches so far."""
         counters = self._probes.counters
-        return measurement(self.registry, self.steering, self._numbers, counters, since_us, self.settings.view)
+        found = measurement(self.registry, self.steering, self._numbers, counters, since_us, self.settings.view)
+        return msgspec.structs.replace(found, lost_events=self._lost)
 
     def _tuned(self) -> dict[int | None, Config]:
         gpus = {gpu for process in self.registry for gpu in process.gpus()}

@@ -29,6 +29,8 @@ _DRIFT_Z, _DRIFT_RUN = 2.5, 3
 _PATIENCE = 3  # windows that a trial may wait for one that can be judged
 _WARM_TRUST = 0.5
 _SMOOTH = 0.3
+_BUSIER = 1.3  # a load that is so much larger is a busy phase
+_SHARES = (0.8, 0.65, 0.5, 0.4, 0.3, 0.2, 0.1)
 _NOISE_STEP = 0.1
 _NOISE_PRIOR = 2  # repeated windows that the assumed noise is worth
 _BASE = 3  # windows at the first settings before anything is tried: how much windows differ by themselves
@@ -79,6 +81,7 @@ class GpuTuner:
         self._misses: deque[int] = deque(maxlen=8)  # windows in which trials missed
         self._surprise: deque[float] = deque(maxlen=_DRIFT_RUN)
         self._need_share = False
+        self._cap = 1.0
         self._triggered: list[float] = []
 
     @property
@@ -96,8 +99,8 @@ class GpuTuner:
             self._search.memory.forget()
         self._key = None
 
-    def step(self, observed: Observed) -> Step:
-        """Take a window."""
+    def step(self, observed: Observed, expected_load: float | None = None) -> Step:
+        """Take a window. ``expected_load``: the largest of the next minutes, where it can be told."""
         window = observed.window
         step = Step(window, {}, "watch")
         if not (observed.work.services and observed.work.jobs):
@@ -116,6 +119,7 @@ class GpuTuner:
             self._judge(observed, step, missed)
         else:
             self._wait(observed, step)
+        self._guard(expected_load, step)
         step.settings = dict(self._settings)
         step.window = msgspec.structs.replace(step.window, phase=step.phase)
         return step
@@ -261,6 +265,8 @@ class GpuTuner:
         if self._pause > 0:
             self._pause -= 1
             return
+        if self._cap < 1.0:
+            return
         if self._idle > 0 and best.kind == "improve":
             self._idle -= 1
             return
@@ -289,6 +295,28 @@ class GpuTuner:
             self._search.update(observed.demand, self._load or 0.0, self._noise)
             step.phase = "undo"
             self._move(self._search.best(), "undo", "the trial could not be judged", step)
+
+    def _guard(self, expected_load: float | None, step: Step) -> None:
+        """Cut best-effort work before a busy phase that the settings would not stand, not in it."""
+        search, now = self._search, self._load
+        assert search is not None
+        self._cap = 1.0
+        if expected_load is None or now is None or expected_load < _BUSIER * now:
+            return
+        if search.predict_margin(self._settings, expected_load) >= 0.0:
+            return
+        shares = [share for share in _SHARES if share >= (self._work.share_floor if self._work else 0.0)]
+        self._need_share = True
+        for share in shares or [1.0]:
+            self._cap = share
+            if search.predict_margin(self._settings | {SHARE: share}, expected_load) >= 0.0:
+                break
+        if self._cap < float(self._settings[SHARE]):
+            settings = self._settings | {SHARE: self._cap}
+            why = f"{expected_load:.0f} bursts a second are expected, {now:.0f} now: best-effort work makes room before"
+            self._trial = None
+            step.changes = []
+            self._move(Idea(settings, search.expect(settings), "protect"), "guard", why, step)
 
     def _move(self, idea: Idea, kind: str, why: str, step: Step) -> None:
         what = _difference(self._settings, idea.settings)
