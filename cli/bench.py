@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpsched.cli import bench_tuner
 from gpsched.cli.arguments import Subparsers
 
 
@@ -31,6 +32,7 @@ def add_parser(subparsers: Subparsers) -> None:
     show.set_defaults(run=_show)
     _add_run(actions)
     _add_compare(actions)
+    bench_tuner.add_parser(actions)
     page = actions.add_parser("report", help="write the HTML page of a result")
     page.add_argument("result", type=Path, metavar="RESULT.json")
     page.add_argument("page", type=Path, metavar="PAGE.html")

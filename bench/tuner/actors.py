@@ -87,9 +87,12 @@ class ScriptedService(Process):
         self.world.after(preparation, lambda: self._burst(arrived, self.lc.steps))
 
     def _burst(self, arrived: float, steps: int) -> None:
-        self.world.after(_CALL, lambda: self.world.submit(self._main, COPY, _BYTES, 0))
+        self.world.after(_CALL, self._copy_in)
         launch = self._graph if self.lc.mode == "graph" else self._eager
         self.world.after(2 * _CALL, lambda: launch(lambda: self._copy_out(arrived, steps)))
+
+    def _copy_in(self) -> None:
+        self.world.submit(self._main, COPY, _BYTES, 0)
 
     def _graph(self, then: Callable[[], None]) -> None:
         total = round(self.lc.kernels * self.lc.kernel_us * 1000)

@@ -19,11 +19,14 @@ _OWN_US = 2048  # the driver's default slice
 _EARLY_US = {"reserve": 700.0, "hold": 200.0}  # what the mechanism needs until the GPU is free
 
 
+LevelName = Literal["observe", "timeslice", "reserve", "hold"]
+
+
 @dataclass(frozen=True)
 class Actuation:
     """Settings in force; None for a slice means the program's own. ``offset_us`` shifts where reservations start."""
 
-    level: Literal["observe", "timeslice", "reserve", "hold"] = "observe"
+    level: LevelName = "observe"
     lc_slice_us: int | None = None
     be_slice_us: int | None = None
     offset_us: float = 0.0

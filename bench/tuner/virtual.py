@@ -24,12 +24,16 @@ class Seen:
 
 
 class VirtualGpu:
-    """Services and jobs that stay while settings, rates and the number of jobs change. ``seed``: of load and noise."""
+    """Services and jobs that stay while settings, rates and the number of jobs change.
+
+    ``seed``: of the requests, which are the same in each window whatever the settings, and of the hosts' noise.
+    """
 
     def __init__(self, services: Sequence[Lc], seed: int = 1) -> None:
-        self._random = np.random.default_rng(seed)
+        self._seed, self._number = seed, 0
+        noise = np.random.default_rng(seed)
         self._world = World()
-        self._services = [ScriptedService(self._world, lc, i, self._random) for i, lc in enumerate(services)]
+        self._services = [ScriptedService(self._world, lc, i, noise) for i, lc in enumerate(services)]
         self._jobs: list[ScriptedJob] = []
         self._control = Control(self._world, self._services, self._jobs)
 
@@ -44,9 +48,11 @@ class VirtualGpu:
         self._control.apply(actuation, self._jobs)
         self._world.run(self._world.now + _SETTLE_US)
         start, length = self._world.now, seconds * 1e6
+        self._number += 1
+        random = np.random.default_rng([self._seed, self._number])
         for service, rate in zip(self._services, rates, strict=True):
             service.latencies.clear()
-            for time in arrivals(service.lc, rate, start, length, self._random) if rate else ():
+            for time in arrivals(service.lc, rate, start, length, random) if rate else ():
                 self._world.at(time, service.arrive)
         before = [job.work_us() for job in self._jobs]
         self._world.run(start + length)

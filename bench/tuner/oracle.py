@@ -1,0 +1,113 @@
+"""The oracle: the best static settings of a grid, for a mix before and after its change."""
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from gpsched.adaptive.config import Config
+from gpsched.adaptive.knobs import KNOBS, Settings, Value
+from gpsched.bench.tuner.bed import Beds, VirtualBed
+from gpsched.bench.tuner.mix import Mix
+
+
+_FIRST_WINDOWS = 1  # at each setting of the grid
+_FINAL_WINDOWS = 12  # at the best of these
+_FINALISTS = 6
+_MAY_MISS = 0.03
+
+_BE_SLICES = (1, 200, 500, 1000, 1500, 2000, 2500, 3000, 4000, 6000)
+_SHARES = (1.0, 0.8, 0.5)
+_TURNS = (50_000, 20_000, 200_000, 500_000)
+_SHIFTS = (-300, 0, 150, 400)
+_QUIETS = (0, 200, 500, 1500)
+
+
+class GridPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting of the grid: mean progress, mean margin, and the share of windows that missed an objective."""
+
+    settings: Settings
+    progress: float
+    margin: float
+    missed: float
+    windows: int
+
+
+class Oracle(msgspec.Struct, frozen=True, kw_only=True):
+    """The best settings that keep the objectives in 97 % of the windows; None when none do. ``tried``: all."""
+
+    best: GridPoint | None
+    tried: list[GridPoint]
+
+
+def defaults() -> Settings:
+    """The settings of a gpsched without a tuner."""
+    config = Config()
+    return {knob.name: _default(config, knob.section, knob.key, knob.gentle) for knob in KNOBS.values()}
+
+
+def _default(config: Config, section: str, key: str, otherwise: Value) -> Value:
+    value: Value = getattr(getattr(config, section), key, otherwise)
+    return value
+
+
+def grid(levels: tuple[str, ...], jobs: int, *, coarse: bool = False) -> Iterator[Settings]:
+    """The settings that a patient engineer would go through: knobs that do nothing at a level are left alone there."""
+    few = 3 if coarse else 1
+    turns = _TURNS[::few] if jobs > 1 else _TURNS[:1]
+    by_level = {
+        "timeslice": itertools.product(_BE_SLICES[::few], (0,), (0,)),
+        "reserve": itertools.product(_BE_SLICES[::4], _SHIFTS[::few], _QUIETS[::few]),
+        "hold": itertools.product(_BE_SLICES[::few], _SHIFTS[::few], (0,)),
+    }
+    for level in levels:
+        for (be_us, shift, quiet), turn, share in itertools.product(by_level[level], turns, _SHARES[::few]):
+            if (share < 1.0 or turn != turns[0]) and (shift or quiet):
+                continue  # what a share or a turn is worth does not depend on these
+            yield {
+                **defaults(),
+                "reservations.level": level,
+                "timeslice.be_us": be_us,
+                "reservations.offset_shift_us": shift,
+                "reservations.quiet_extra_us": quiet,
+                "reservations.turn_us": turn,
+                "reservations.be_share": share,
+            }
+
+
+def find(
+    mix: Mix,
+    changed: bool,
+    beds: Beds = VirtualBed,
+    *,
+    seed: int = 1,
+    coarse: bool = False,
+    told: Callable[[float], None] = lambda _share: None,
+) -> Oracle:
+    """Try every setting for a window, and the best for many."""
+    with beds(mix, seed) as bed:
+        levels = bed.levels
+    settings = list(grid(levels, mix.jobs(changed), coarse=coarse))
+    tried = []
+    for number, each in enumerate(settings):
+        tried.append(_measured(beds, mix, changed, each, seed, _FIRST_WINDOWS))
+        told(number / len(settings))
+    good = sorted((point for point in tried if not point.missed), key=lambda point: -point.progress)
+    finals = [_measured(beds, mix, changed, point.settings, seed, _FINAL_WINDOWS) for point in good[:_FINALISTS]]
+    kept = [point for point in finals if point.missed <= _MAY_MISS]
+    return Oracle(best=max(kept, key=lambda point: point.progress, default=None), tried=tried)
+
+
+def _measured(beds: Beds, mix: Mix, changed: bool, settings: Settings, seed: int, count: int) -> GridPoint:
+    """On a GPU of its own, so that no setting inherits the queue of another."""
+    with beds(mix, seed) as bed:
+        if changed:
+            bed.change()
+        windows = [bed.window(settings) for _ in range(count)]
+    return GridPoint(
+        settings=settings,
+        progress=round(sum(window.progress or 0.0 for window in windows) / count, 5),
+        margin=round(sum(window.margin or -9.0 for window in windows) / count, 4),
+        missed=sum(window.verdict != "kept" for window in windows) / count,
+        windows=count,
+    )

@@ -1,0 +1,188 @@
+"""Who sets a mix' settings, window by window: the tuner, and what it is compared with."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from gpsched.adaptive.errors import GpschedError
+from gpsched.adaptive.knobs import Settings
+from gpsched.bench.tuner.bed import Bed
+from gpsched.bench.tuner.control import Actuation, LevelName
+from gpsched.bench.tuner.mix import Mix
+from gpsched.bench.tuner.oracle import defaults
+from gpsched.tuner.gpu import GpuTuner, Observed
+from gpsched.tuner.model import Change, Point, Window
+from gpsched.tuner.prior import Demand
+from gpsched.tuner.space import Space, Work
+
+
+_BUSY = 0.3  # share of the GPU from which a service's own slice matters
+_EXPLORE = 30  # windows that searches without a sense of danger spend before they settle for the best they saw
+_HOLD_AHEAD_US = 100.0  # of the first launch: when GPreempt's holds begin
+
+
+class OptunaMissingError(GpschedError):
+    """The rival ``tpe`` needs optuna."""
+
+    def __init__(self) -> None:
+        super().__init__("the rival tpe needs optuna: pip install 'gpsched[compare]', or leave it out with --arms")
+
+
+class Player(Protocol):
+    """Chooses for the next window, then sees it."""
+
+    def choose(self) -> Settings | Actuation:
+        """What is to be in force during the next window."""
+
+    def see(self, window: Window) -> None:
+        """The window that was run so."""
+
+
+class Fixed:
+    """The same all the time."""
+
+    def __init__(self, how: Settings | Actuation) -> None:
+        self._how = how
+
+    def choose(self) -> Settings | Actuation:
+        """The same."""
+        return self._how
+
+    def see(self, window: Window) -> None:
+        """Learn nothing."""
+
+
+def driver(_bed: Bed) -> Player:
+    """Nobody manages anything: the driver's own slices."""
+    return Fixed(Actuation())
+
+
+def untuned(_bed: Bed) -> Player:
+    """gpsched's own defaults."""
+    return Fixed(defaults())
+
+
+def gpreempt(bed: Bed) -> Player:
+    """GPreempt's constants: slices of 1 s and 1 µs, a hold 100 µs before the work; jobs take no turns."""
+    level: LevelName = "hold" if "hold" in bed.levels else "timeslice"
+    return Fixed(Actuation(level=level, lc_slice_us=1_000_000, be_slice_us=1, offset_us=200.0 - _HOLD_AHEAD_US))
+
+
+class _Explorer:
+    """Tries for some windows, then stays with the best that kept the objectives; drops it when it misses after all."""
+
+    def __init__(self, bed: Bed) -> None:
+        self.space = Space(work(bed.mix, bed.levels, busy=False, jobs=bed.mix.jobs(False)))
+        self._seen: list[tuple[float, Settings]] = []
+        self._left, self._now = _EXPLORE, defaults()
+
+    def choose(self) -> Settings | Actuation:
+        self._now = self.suggest() if self._left > 0 else max(self._seen, key=lambda one: one[0], default=_NOTHING)[1]
+        return self._now
+
+    def see(self, window: Window) -> None:
+        kept = window.verdict != "missed"
+        if self._left > 0:
+            self._left -= 1
+            self.scored(score(window))
+        if kept:
+            self._seen.append((window.progress or 0.0, self._now))
+        else:
+            self._seen = [one for one in self._seen if one[1] != self._now]
+
+    def suggest(self) -> Settings:
+        raise NotImplementedError
+
+    def scored(self, value: float) -> None:
+        """What the last suggestion was worth."""
+
+
+_NOTHING: tuple[float, Settings] = (0.0, defaults())
+
+
+class Random(_Explorer):
+    """Random search."""
+
+    def __init__(self, bed: Bed, seed: int) -> None:
+        super().__init__(bed)
+        self._random = np.random.default_rng(seed)
+
+    def suggest(self) -> Settings:
+        """Anything."""
+        return self.space.sample(1, self._random)[0]
+
+
+class Tpe(_Explorer):
+    """Plain optuna: a tree-structured Parzen estimator on progress, less what objectives were missed by."""
+
+    def __init__(self, bed: Bed, seed: int) -> None:
+        super().__init__(bed)
+        try:
+            import optuna
+        except ImportError as error:
+            raise OptunaMissingError from error
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self._study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+
+    def suggest(self) -> Settings:
+        """What the estimator asks for."""
+        self._trial = self._study.ask()
+        return self.space.decode([self._trial.suggest_float(name, 0.0, 1.0) for name in self.space.names])
+
+    def scored(self, value: float) -> None:
+        """Tell the estimator."""
+        self._study.tell(self._trial, value)
+
+
+def score(window: Window) -> float:
+    """Progress where the objectives were kept, else how far they were from that."""
+    margin = window.margin if window.margin is not None else -1.0
+    return window.progress or 0.0 if margin >= 0.0 else margin
+
+
+class Ours:
+    """The tuner itself. ``recall``: what its history knows. ``changes``: all that it made, for the record."""
+
+    def __init__(self, bed: Bed, seed: int, recall: Callable[[str], Sequence[Point]] = lambda _key: ()) -> None:
+        self._bed, self._tuner = bed, GpuTuner(recall, seed=seed)
+        self._settings: Settings = {}
+        self.changes: list[Change] = []
+
+    def choose(self) -> Settings | Actuation:
+        """The defaults until it says something else."""
+        return self._settings or defaults()
+
+    def see(self, window: Window) -> None:
+        """Let it take its step."""
+        mix = self._bed.mix
+        hardest = min(window.lc, key=lambda lc: (lc.objective.limit_us or 0.0) / max(lc.value_us, 1.0))
+        busy = sum(lc.busy_share for lc in window.lc)
+        demand = Demand(
+            rate_hz=window.load,
+            alone_us=hardest.alone_us or 0.0,
+            busy_share=busy,
+            limit_us=hardest.objective.limit_us or 0.0,
+            jobs=len(window.be),
+        )
+        step = self._tuner.step(
+            Observed(window, work(mix, self._bed.levels, busy=busy > _BUSY, jobs=len(window.be)), demand)
+        )
+        self._settings = step.settings
+        self.changes += step.changes
+
+    def points(self) -> list[Point]:
+        """What it learned of the present work."""
+        return self._tuner.points()
+
+
+def work(mix: Mix, levels: Sequence[str], *, busy: bool, jobs: int) -> Work:
+    """What the search must know of a mix."""
+    return Work(
+        services=len(mix.services),
+        jobs=jobs,
+        levels=tuple(levels),
+        busy=busy,
+        defaults=defaults(),
+        closed={},
+    )

@@ -1,0 +1,167 @@
+"""What the proof found: every window of every arm, and how it compares with the oracle (gpsched.tuner-bench/1).
+
+Progress is what jobs reach of their own speed alone; latencies are over the objective's limit.
+"""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from gpsched.adaptive.errors import ConfigError
+from gpsched.adaptive.knobs import Settings
+from gpsched.bench.result import Host
+from gpsched.bench.tuner.oracle import Oracle
+
+
+SCHEMA = "gpsched.tuner-bench/1"
+ENOUGH = 0.97  # of the oracle's progress
+ROLL = 5  # windows that are averaged to say that an arm is there
+WARM_UP = 10  # windows whose misses are not counted
+WITHIN = {"cold": 40, "warm": 5, "changed": 20}  # windows
+MAY_MISS = 0.03
+
+
+class Spot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """One window: progress, the worst latency over its limit (None: too few requests), whether that is a miss."""
+
+    progress: float
+    latency: float | None
+    missed: bool
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One arm through all windows with one seed. ``settings``: in force from each window number on, where they changed.
+
+    ``cpu_s``: processor time of the arm's own decisions.
+    """
+
+    arm: str
+    seed: int
+    spots: list[Spot]
+    settings: dict[int, Settings] = {}
+    cpu_s: float = 0.0
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """One arm in one phase, the mean of its seeds.
+
+    ``within``: windows until the mean of five reached 97 % of the oracle's (the worst seed; None: one never did);
+    ``settled``: progress over the oracle's in the phase's last third; ``missed``: share of windows that missed an
+    objective after the first ten.
+    """
+
+    arm: str
+    within: int | None
+    settled: float
+    missed: float
+
+
+class MixResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One mix. ``change_at``: the window before which it changed; warm runs stop there."""
+
+    name: str
+    title: str
+    change: str
+    limits_us: list[float]
+    window_s: float
+    change_at: int
+    before: Oracle
+    after: Oracle
+    runs: list[Run]
+
+    def judge(self, phase: str) -> list[Judgement]:
+        """Every arm in ``cold`` (before the change), ``changed`` (after it) or ``warm``."""
+        arms = dict.fromkeys(run.arm for run in self.runs if run.arm != "oracle")
+        wanted = [arm for arm in arms if (arm == "warm") is (phase == "warm")]
+        return [self._judge(arm, phase) for arm in wanted]
+
+    def _judge(self, arm: str, phase: str) -> Judgement:
+        reached: list[int | None] = []
+        settled, missed = [], []
+        for run in self.runs:
+            if run.arm != arm:
+                continue
+            own, best = self._part(run, phase), self._part(self._oracle(run.seed), phase)
+            reached.append(_within(own, best))
+            tail = -(-len(own) // 3)
+            settled.append(_mean(own[-tail:]) / max(_mean(best[len(own) - tail : len(own)]), 1e-9))
+            counted = own[WARM_UP:] or own
+            missed.append(sum(spot.missed for spot in counted) / len(counted))
+        known = [windows for windows in reached if windows is not None]
+        return Judgement(
+            arm=arm,
+            within=max(known) if len(known) == len(reached) else None,
+            settled=statistics.fmean(settled),
+            missed=statistics.fmean(missed),
+        )
+
+    def _oracle(self, seed: int) -> Run:
+        return next(run for run in self.runs if run.arm == "oracle" and run.seed == seed)
+
+    def _part(self, run: Run, phase: str) -> list[Spot]:
+        return run.spots[self.change_at :] if phase == "changed" else run.spots[: self.change_at]
+
+
+def _mean(spots: Sequence[Spot]) -> float:
+    return statistics.fmean(spot.progress for spot in spots)
+
+
+def _within(own: Sequence[Spot], best: Sequence[Spot]) -> int | None:
+    """The first window from which five reach enough on average, with at most one miss among them."""
+    for start in range(len(own) - ROLL + 1):
+        part = slice(start, start + ROLL)
+        if _mean(own[part]) >= ENOUGH * _mean(best[part]) and sum(spot.missed for spot in own[part]) <= 1:
+            return start
+    return None
+
+
+class TunerResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of ``gpsched bench tuner``. ``how``: what the windows ran on, in words."""
+
+    schema: str = SCHEMA
+    host: Host
+    command: list[str]
+    how: str
+    mixes: list[MixResult]
+
+    def met(self) -> dict[str, tuple[int, int]]:
+        """For each target, in how many mixes of how many it is met."""
+        counts: dict[str, tuple[int, int]] = {}
+        for mix in self.mixes:
+            for phase, limit in WITHIN.items():
+                for found in mix.judge(phase):
+                    if found.arm not in ("tuner", "warm"):
+                        continue
+                    soon = found.within is not None and found.within <= limit
+                    _count(counts, f"{phase}: {ENOUGH:.0%} of the oracle within {limit} windows", soon)
+                    if phase != "warm":
+                        what = f"{phase}: objectives missed in under {MAY_MISS:.0%} of the windows after the first ten"
+                        _count(counts, what, found.missed < MAY_MISS)
+        return counts
+
+    @property
+    def ok(self) -> bool:
+        """True when every target is met in every mix."""
+        return all(met == of for met, of in self.met().values())
+
+
+def _count(counts: dict[str, tuple[int, int]], what: str, good: bool) -> None:
+    met, of = counts.get(what, (0, 0))
+    counts[what] = (met + good, of + 1)
+
+
+def write(result: TunerResult, path: Path) -> None:
+    """Write the JSON, replacing the file as a whole."""
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_bytes(msgspec.json.encode(result))
+    fresh.replace(path)
+
+
+def read(path: Path) -> TunerResult:
+    """Read what ``write`` wrote; raises ``ConfigError`` for anything else."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=TunerResult)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ConfigError(str(path), "", f"is no result of gpsched bench tuner ({error})") from error

@@ -1,0 +1,102 @@
+"""``gpsched bench tuner``: the proof of the tuner against an oracle, the defaults and other searches."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpsched.cli.arguments import Subparsers
+
+
+if TYPE_CHECKING:
+    from gpsched.bench.tuner.proof import Options
+    from gpsched.bench.tuner.result import TunerResult
+
+
+_DESCRIPTION = """For each mix of services and jobs, a grid of static settings gives the oracle. Then every arm runs
+through the same windows: what it reaches of the oracle's best-effort progress, how soon, and how often it misses an
+objective; also after a change of load or jobs, and for the tuner when it starts with what it learned before."""
+
+
+def add_parser(actions: Subparsers) -> None:
+    """Declare the action."""
+    parser = actions.add_parser(
+        "tuner",
+        help="prove the tuner: against the best of a grid, the defaults and other searches",
+        description=_DESCRIPTION + " Exit code 1: a target is missed.",
+    )
+    parser.add_argument("mix", nargs="*", metavar="MIX", help="names or TOML files (all: see --list)")
+    parser.add_argument("--list", action="store_true", help="show the mixes and arms")
+    parser.add_argument("--result", type=Path, metavar="FILE", help="show this earlier result, run nothing")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every window to FILE")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with curves")
+    parser.add_argument("--figures", type=Path, metavar="DIR", help="write a figure a mix, as SVG")
+    parser.add_argument("--markdown", action="store_true", help="print Markdown in place of tables")
+    parser.add_argument("--arms", metavar="A,B", help="only these, of: see --list")
+    parser.add_argument("--seeds", type=int, choices=range(1, 21), default=2, metavar="N", help="runs of the tuner (2)")
+    parser.add_argument("--quick", action="store_true", help="a coarse grid, one seed, few windows: to see it work")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run or show; what is done is written after each mix."""
+    import os
+
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):  # before numpy loads: its threads spin and slow all down
+        os.environ.setdefault(name, "1")
+    from rich.console import Console
+
+    from gpsched.bench.tuner import mix, proof, result
+    from gpsched.bench.tuner.report import markdown, print_result
+    from gpsched.cli.progress import check_writable, progress
+
+    if args.list:
+        return _list()
+    for path in (args.json, args.html):
+        check_writable(path)
+    if args.result:
+        found = result.read(args.result)
+    else:
+        mixes, options = mix.load(args.mix or mix.names()), _options(args)
+
+        def keep(so_far: result.TunerResult) -> None:
+            if args.json:
+                result.write(so_far, args.json)
+
+        with progress(Console(stderr=True)) as told:
+            found = proof.run(mixes, options, told=told, finished=keep)
+    _write(found, args)
+    if args.markdown:
+        print(markdown(found), end="")
+    else:
+        print_result(found, Console())
+    return 0 if found.ok else 1
+
+
+def _options(args: argparse.Namespace) -> "Options":
+    from gpsched.bench.tuner.proof import ARMS, Options
+
+    arms = tuple(args.arms.split(",")) if args.arms else ARMS
+    if args.quick:
+        return Options(arms=arms, windows=(20, 10), warm_windows=8, seeds=1, coarse=True)
+    return Options(arms=arms, seeds=args.seeds)
+
+
+def _list() -> int:
+    from gpsched.bench.tuner import mix
+    from gpsched.bench.tuner.proof import ARMS
+
+    for name, one in mix.load(mix.names()).items():
+        print(f"{name:10} {one.title}; then: {one.after.what}")
+    print(f"arms: {', '.join(ARMS)}")
+    return 0
+
+
+def _write(found: "TunerResult", args: argparse.Namespace) -> None:
+    from gpsched.bench.tuner.report import figure, page
+
+    if args.html:
+        args.html.write_text(page(found), encoding="utf-8")
+    if args.figures:
+        args.figures.mkdir(parents=True, exist_ok=True)
+        for mix in found.mixes:
+            (args.figures / f"{mix.name}.svg").write_text(figure(mix) + "\n", encoding="utf-8")
