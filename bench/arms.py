@@ -79,7 +79,8 @@ def unknown_setting(arm: Arm, folder: Path) -> str | None:
 
 def fits(arm: Arm, services: int, jobs: int) -> str | None:
     """Say why an arm makes no sense for a scenario with so many programs; None when it does."""
-    if not services and (arm.jobs in ("absent", "paused") or arm.daemon is not None or arm.seq):
+    about_services = arm.daemon not in (None, AUTOMATIC)
+    if not services and (arm.jobs in ("absent", "paused") or about_services or arm.seq):
         return "the scenario has no latency-critical service"
     if not jobs and arm.name != "alone":
         return "the scenario has no best-effort job"
@@ -101,8 +102,8 @@ class Stage:
         assert self.client is not None
         for lc, service in zip(self.fleet.lcs, self.fleet.services, strict=True):
             self.client.attach(service.pid, "lc", slo_us=lc.slo_us)
-        for job in self.fleet.jobs:
-            self.client.attach(job.pid, "be")
+        for be, job in zip(self.fleet.bes, self.fleet.jobs, strict=True):
+            self.client.attach(job.pid, "be", weight=be.share or 1.0)
 
     def detach_all(self) -> None:
         """Have the daemon leave all programs alone, after noting what it made of them."""

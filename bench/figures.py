@@ -49,7 +49,9 @@ def rate(index: int, blocks: Blocks) -> float:
     return sum(block.be[index].units for block in blocks) / time_us * 1e6 if time_us else 0.0
 
 
-def be_figures(index: int, name: str, arm: Blocks, native: Blocks, alone: Blocks) -> BeFigures:
+def be_figures(
+    index: int, name: str, arm: Blocks, native: Blocks, alone: Blocks, share: float | None = None
+) -> BeFigures:
     """Figures of one job; ``native`` and ``alone`` are empty when those arms did not run."""
     own = rate(index, arm)
     rates = [rate(index, [block]) for block in arm]
@@ -60,6 +62,7 @@ def be_figures(index: int, name: str, arm: Blocks, native: Blocks, alone: Blocks
         largest_gap_us=max(block.be[index].largest_gap_us for block in arm),
         over_native=_over(own, rate(index, native)),
         over_alone=_over(own, rate(index, alone)),
+        share=share,
     )
 
 

@@ -71,7 +71,10 @@ class LcFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BeFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One job in one arm. ``over_native``: rate against the driver's default, ``over_alone``: against itself alone."""
+    """One job in one arm. ``over_native``: rate against the driver's default, ``over_alone``: against itself alone.
+
+    ``share``: of the GPU that it should get, where the scenario is about shares.
+    """
 
     name: str
     per_s: float
@@ -79,6 +82,7 @@ class BeFigures(msgspec.Struct, frozen=True, kw_only=True):
     largest_gap_us: float
     over_native: float | None = None
     over_alone: float | None = None
+    share: float | None = None
 
 
 class ArmResult(msgspec.Struct, frozen=True, kw_only=True):

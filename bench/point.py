@@ -226,7 +226,10 @@ class PointRun:
             figures.lc_figures(index, name, fleet.lcs[index], rates[index], blocks, alone, reserved.get(index))
             for index, name in enumerate(lc_names)
         ]
-        be = [figures.be_figures(index, name, blocks, native, be_alone) for index, name in enumerate(be_names)]
+        be = [
+            figures.be_figures(index, name, blocks, native, be_alone, fleet.bes[index].share)
+            for index, name in enumerate(be_names)
+        ]
         daemon = self._daemons[arm.daemon].snapshot().daemon if arm.daemon is not None else None
         return ArmResult(
             arm=arm.name,

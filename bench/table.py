@@ -4,7 +4,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from gpsched.bench.arms import NATIVE
+from gpsched.bench.arms import BE_ALONE, NATIVE
 from gpsched.bench.figures import overall_be
 from gpsched.bench.outcome import ArmResult, BenchResult, LcFigures, Point, ScenarioResult
 from gpsched.bench.stats import Ratio
@@ -73,6 +73,8 @@ def remarks(point: Point) -> list[str]:
     said = [f"only {few} requests an arm: no p99.9, and a weak p99"] if few < ENOUGH_REQUESTS else []
     for arm in point.arms:
         said += [_overloaded(arm.arm, lc) for lc in arm.lc if lc.kept_up < _KEPT_UP]
+        if len(arm.be) > 1 and any(be.share and be.over_alone for be in arm.be) and arm.arm != BE_ALONE:
+            said.append(_shares(arm))
         if arm.lost_events:
             said.append(f"{arm.arm}: {arm.lost_events} events were lost")
         if arm.failed_controls:
@@ -86,6 +88,13 @@ def _overloaded(arm: str, lc: LcFigures) -> str:
         f"{arm}: {lc.name} answered at {lc.kept_up:.0%} of the rate that it was asked, and so left more to the jobs"
         " than a service that keeps up"
     )
+
+
+def _shares(arm: ArmResult) -> str:
+    """What each job got of what it does alone, and all together: 1 but for what sharing costs."""
+    got = [be.over_alone or 0.0 for be in arm.be]
+    each = ", ".join(f"{be.name} {one:.3f} (wanted {be.share or 0:g})" for be, one in zip(arm.be, got, strict=True))
+    return f"{arm.arm}: of its rate alone got {each}; together {sum(got):.3f}"
 
 
 def percent(ratio: Ratio | None) -> str:

@@ -18,6 +18,7 @@ from gpsched.bench.kit import Wrap
 from gpsched.bench.outcome import Reserved
 from gpsched.bench.peers import Peer, load
 from gpsched.bench.point import _added
+from gpsched.bench.table import remarks
 
 
 TEXT = """title = "mine"
@@ -29,6 +30,7 @@ prep_us = 0
 kernel_us = 100
 count = 2
 """
+SHARES = {"large": 0.75, "small": 0.25}
 QUICK = {"seconds": 0.2, "rounds": 2, "warm_up": 0.01, "device": "simulated", "calibrate": False}
 
 
@@ -41,9 +43,11 @@ class NotingDaemon:
     def __init__(self, config: str) -> None:
         self.level = next((level for level in ("hold", "timeslice") if level in config), "reserve")
         self.calls: list[tuple[str, int]] = []
+        self.weights: list[float] = []
         self.managed: dict[int, str] = {}
 
-    def attach(self, pid: int, class_: str, *, slo_us: float | None = None) -> None:
+    def attach(self, pid: int, class_: str, *, slo_us: float | None = None, weight: float = 1.0) -> None:
+        self.weights.append(weight)
         self.calls.append((f"attach {class_}", pid))
         self.managed[pid] = class_
 
@@ -131,6 +135,17 @@ def test_arms_that_cannot_run_are_said_and_skipped(run: Run, monkeypatch: pytest
     assert result.ok
 
 
+def test_jobs_alone_are_given_the_shares_that_they_should_get(run: Run, daemons: dict[str, NotingDaemon]) -> None:
+    text = 'title = "s"\n' + "".join(f'[[be]]\nname = "{name}"\nshare = {share}\n' for name, share in SHARES.items())
+    result, _ = run(text=text, arms=["resident", "be-alone", "default", "static", "gpsched"])
+    (point,) = result.scenarios[0].points
+    assert [arm.arm for arm in point.arms] == ["be-alone", "default", "gpsched"]
+    assert daemons[""].weights == [0.75, 0.25] * 2
+    (said,) = [line for line in remarks(point) if line.startswith("gpsched: of its rate alone got large")]
+    assert "(wanted 0.75), small" in said
+    assert "together" in said
+
+
 def test_refused_attach_skips_the_arm(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_args: object, **_options: object) -> None:
         raise RemoteError(Failure("NotPermittedError", "not allowed", 1))
@@ -149,9 +164,9 @@ def test_jobs_alone_run_one_at_a_time(run: Run) -> None:
 
 
 def test_scenario_without_services_or_jobs(run: Run) -> None:
-    result, _ = run(text='title = "x"\n[[be]]\nkernel_us = 100\n', arms=["resident", "default", "gpsched"])
+    result, _ = run(text='title = "x"\n[[be]]\nkernel_us = 100\n', arms=["resident", "default", "static", "gpsched"])
     (point,) = result.scenarios[0].points
-    assert [arm.arm for arm in point.arms] == ["default"]
+    assert [arm.arm for arm in point.arms] == ["default", "gpsched"]
     assert {skipped.reason for skipped in point.skipped} == {"the scenario has no latency-critical service"}
     result, _ = run(text='title = "x"\n[[lc]]\nrate = 100\n', arms=["alone", "default"])
     assert [arm.arm for arm in result.scenarios[0].points[0].arms] == ["alone"]
