@@ -29,6 +29,7 @@ SUBCOMMANDS = (
     "config",
     "doctor",
     "calibrate",
+    "tune",
     "top",
     "record",
     "replay",

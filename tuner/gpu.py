@@ -108,6 +108,7 @@ class GpuTuner:
             return step
         self._windows += 1
         self._adapt(observed, step)
+        self._cap = self._cap_for(expected_load)
         why_not = self._objection(observed)
         missed = window.verdict == "missed"
         trial = self._trial is not None
@@ -244,7 +245,7 @@ class GpuTuner:
             self._pause = max(self._pause, 1)
             if self._windows > _FIRST and sum(self._windows - at < _RECENT for at in self._misses) > _ALLOWED:
                 self._pause = _PAUSE
-        best = search.best(None if missed else self._settings)
+        best = self._within_cap(search.best(None if missed else self._settings))
         if best.kind == "protect" and (best.expected.margin or 0.0) < 0.0:
             self._need_share = True  # the next window's space has it
         if missed and best.settings != self._settings:
@@ -296,27 +297,33 @@ class GpuTuner:
             step.phase = "undo"
             self._move(self._search.best(), "undo", "the trial could not be judged", step)
 
+    def _cap_for(self, expected_load: float | None) -> float:
+        """The largest share for best-effort work that a busy phase to come would stand; 1 without one."""
+        search, now = self._search, self._load
+        if search is None or expected_load is None or now is None or expected_load < _BUSIER * now:
+            return 1.0
+        full = self._settings | {SHARE: 1.0}
+        if search.predict_margin(full, expected_load) >= 0.0:
+            return 1.0
+        floor = self._work.share_floor if self._work else 0.0
+        shares = [share for share in _SHARES if share >= floor] or [1.0]
+        fit = (share for share in shares if search.predict_margin(full | {SHARE: share}, expected_load) >= 0.0)
+        return next(fit, shares[-1])
+
     def _guard(self, expected_load: float | None, step: Step) -> None:
         """Cut best-effort work before a busy phase that the settings would not stand, not in it."""
-        search, now = self._search, self._load
-        assert search is not None
-        self._cap = 1.0
-        if expected_load is None or now is None or expected_load < _BUSIER * now:
+        if self._cap >= float(self._settings[SHARE]) or self._search is None:
             return
-        if search.predict_margin(self._settings, expected_load) >= 0.0:
-            return
-        shares = [share for share in _SHARES if share >= (self._work.share_floor if self._work else 0.0)]
+        settings = self._settings | {SHARE: self._cap}
+        why = f"{expected_load:.0f} bursts a second are expected, {self._load:.0f} now: room is made before"
         self._need_share = True
-        for share in shares or [1.0]:
-            self._cap = share
-            if search.predict_margin(self._settings | {SHARE: share}, expected_load) >= 0.0:
-                break
-        if self._cap < float(self._settings[SHARE]):
-            settings = self._settings | {SHARE: self._cap}
-            why = f"{expected_load:.0f} bursts a second are expected, {now:.0f} now: best-effort work makes room before"
-            self._trial = None
-            step.changes = []
-            self._move(Idea(settings, search.expect(settings), "protect"), "guard", why, step)
+        self._trial = None
+        step.changes.clear()
+        self._move(Idea(settings, self._search.expect(settings), "protect"), "guard", why, step)
+
+    def _within_cap(self, idea: Idea) -> Idea:
+        share = min(float(idea.settings[SHARE]), self._cap)
+        return replace(idea, settings=idea.settings | {SHARE: share}) if share < 1.0 else idea
 
     def _move(self, idea: Idea, kind: str, why: str, step: Step) -> None:
         what = _difference(self._settings, idea.settings)

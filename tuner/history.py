@@ -226,6 +226,11 @@ class HistoryReader:
         """Return the windows that ended in this time, the oldest first."""
         return _decoded(self._between("windows", since_s, until_s, gpu), Window)
 
+    def last_windows(self) -> list[Window]:
+        """Return the last window of each GPU."""
+        rows = self._read("SELECT data FROM windows WHERE id IN (SELECT max(id) FROM windows GROUP BY gpu)", ())
+        return _decoded(rows, Window)
+
     def changes(self, since_s: float = 0.0, until_s: float = 1e12, gpu: int | None = None) -> list[Change]:
         """Return the changes of this time with their numbers, the oldest first."""
         rows = self._between("changes", since_s, until_s, gpu)

@@ -150,6 +150,19 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     expected: Expectation = Expectation()
     seen: Expectation | None = None
 
+    @property
+    def words(self) -> str:
+        """What changed, for people: ``turn_us 50000 -> 80000``."""
+        parts = [
+            f"{KNOBS[name].key if name in KNOBS else name} {_word(old)} -> {_word(new)}"
+            for name, (old, new) in self.what.items()
+        ]
+        return ", ".join(parts) or "nothing"
+
+
+def _word(value: Value | None) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
     """What was learned of one setting: means over ``windows`` windows at the given load."""
