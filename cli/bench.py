@@ -68,6 +68,9 @@ def _add_run(actions: Subparsers) -> None:
     )
     parser.add_argument("--models", type=Path, metavar="FILE", help="kernel durations of models, as TOML")
     parser.add_argument("--python", metavar="PATH", help="an interpreter with PyTorch, for a real GPU")
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="append the events of each scenario's first block of the arm gpsched"
+    )
     parser.add_argument("--scale", type=_positive, metavar="X", help="real time a µs of the embedded GPU takes")
     parser.set_defaults(run=_run)
 
@@ -134,7 +137,7 @@ def _run(args: argparse.Namespace) -> int:
     from gpsched.bench.table import print_result
     from gpsched.cli.progress import check_writable, progress
 
-    for path in (args.json, args.html):
+    for path in (args.json, args.html, args.trace):
         check_writable(path)
     plan = runner.prepare(args.scenario, _options(args))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwind: end the programs, restore every setting
@@ -167,6 +170,7 @@ def _options(args: argparse.Namespace) -> "Options":
         models=args.models,
         python=args.python or sys.executable,
         scale=args.scale,
+        trace=args.trace,
     )
 
 
