@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from gpsched.adaptive.actuator.actuator import Actuator
 from gpsched.adaptive.actuator.errors import ActuatorGoneError, ActuatorMissingError, PlanLimitError, PlanRefusedError
 from gpsched.adaptive.actuator.plans import Plan, PlanSet
@@ -121,7 +123,7 @@ class Steering:
                 self._take(pid, output)
         self.freezing.update()
         if self._actuator is not None:
-            for record in self._actuator.records():
+            for record in map(self._reckoned, self._actuator.records()):
                 log.debug("%s", record)
                 self.contention.reserved(record)
                 if (process := self._registry.get(record.pid)) and process.mechanism == "timeslice":
@@ -331,6 +333,13 @@ class Steering:
         """A process has one level and one set of offsets: those of its first GPU."""
         gpus = sorted(process.gpus(), key=lambda gpu: -1 if gpu is None else gpu) if process else []
         return self.tuned.get(gpus[0], self.config) if gpus else self.config
+
+    def _reckoned(self, record: Record) -> Record:
+        """Nobody sees when a hold gets the GPU: after what that takes by calibration."""
+        process = self._registry.get(record.pid)
+        if process is None or process.mechanism != "hold" or not record.begin_ns:
+            return record
+        return replace(record, ready_ns=record.begin_ns + round(self._costs["hold"].need_us * 1000))
 
     def _need_us(self, pid: int) -> float:
         process = self._registry.get(pid)
