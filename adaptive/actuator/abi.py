@@ -6,7 +6,7 @@ import ctypes
 U8, U16, U32, U64 = ctypes.c_uint8, ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64
 
 MAGIC = 0x54434147
-VERSION = 2
+VERSION = 3
 MAX_GPUS = 8
 MAX_SLOTS = 256
 MAX_GROUPS = 128
@@ -85,7 +85,13 @@ class Plan(ctypes.Structure):
 class Gpu(ctypes.Structure):
     """``struct ga_gpu``."""
 
-    _fields_ = (("turn_count", U32), ("max_reserved_permille", U32), ("turn_us", U32 * MAX_TURNS))
+    _fields_ = (
+        ("turn_count", U32),
+        ("max_reserved_permille", U32),
+        ("break_us", U32),
+        ("break_every_us", U32),
+        ("turn_us", U32 * MAX_TURNS),
+    )
 
 
 class Plans(ctypes.Structure):

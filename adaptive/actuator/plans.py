@@ -39,7 +39,7 @@ class Member:
 
     ``gpu`` is the index of the GPU in ``PlanSet.gpus``, ``turn`` the turn in which a best-effort group runs,
     ``original_us`` the timeslice to restore should the daemon die (0: it was not changed). ``waits``: it is
-    latency-critical and may be kept off for another (``Mechanism.ORDER``).
+    latency-critical and may be kept off, for another (``Mechanism.ORDER``) or in a break.
     """
 
     pid: int
@@ -107,10 +107,13 @@ class GpuPlan:
     """``turns_us``: how long each best-effort turn lasts; fewer than two: no turns, all are enabled.
 
     ``max_reserved``: the share of time (0 to 1) that all reservations together may take; None for no bound.
+    ``break_us`` of every ``break_every_us`` latency-critical groups are off; 0: never.
     """
 
     turns_us: tuple[int, ...] = ()
     max_reserved: float | None = None
+    break_us: int = 0
+    break_every_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,7 @@ def _encode_gpu(gpu: GpuPlan, out: abi.Gpu) -> None:
     out.turn_count = len(gpu.turns_us)
     # A bound of nothing is still a bound, and 0 says "none".
     out.max_reserved_permille = 0 if gpu.max_reserved is None else max(1, round(gpu.max_reserved * 1000))
+    out.break_us, out.break_every_us = gpu.break_us, gpu.break_every_us
     for index, us in enumerate(gpu.turns_us):
         out.turn_us[index] = us
 

@@ -79,6 +79,8 @@ struct gpu {
 	__s64 budget_ns;		/* reserved time that is left; see max_reserved_permille */
 	bool exhausted;
 	__u64 budget_at;
+	bool on_break;
+	__u64 break_at; /* when it begins or ends; NEVER without breaks */
 };
 
 struct actuator {
@@ -119,6 +121,10 @@ bool gpu_is_reserved(const struct actuator *a, unsigned gpu);
 /* order.c: several latency-critical processes on one GPU. */
 __u64 due_at(const struct plan *p, __u64 announced_ns);
 bool must_wait(const struct actuator *a, const struct group *g);
+
+/* breaks.c: the floor of best-effort work beside latency-critical work that never rests. */
+void breaks_publish(struct gpu *u, __u64 now);
+void breaks_tick(struct gpu *u, __u64 now);
 
 /* turns.c: one best-effort process at a time, and the bound of reserved time. */
 void turns_publish(struct gpu *u, const struct ga_gpu *plan);

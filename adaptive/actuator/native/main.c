@@ -187,7 +187,7 @@ static __u64 next_deadline(const struct actuator *a)
 		if (!u->known)
 			continue;
 		if (!a->stopping)
-			next = earlier(next, turns_deadline(u));
+			next = earlier(next, earlier(turns_deadline(u), u->break_at));
 		if (!u->busy) /* else its thread looks again by itself */
 			next = earlier(next, next_retry(a, u->index));
 	}
@@ -226,7 +226,13 @@ void lead(struct actuator *a)
 		dispatch(a, ready[i].data.u64);
 	now = now_ns();
 	burst_tick(a, now);
-	for_each_gpu(a, u) if (u->known && !a->stopping) turns_tick(u, now);
+	for_each_gpu(a, u)
+	{
+		if (!u->known || a->stopping)
+			continue;
+		turns_tick(u, now);
+		breaks_tick(u, now);
+	}
 }
 
 static struct ga_shared *map_shared(int fd)

@@ -16,7 +16,7 @@
 #include <linux/types.h>
 
 #define GA_MAGIC 0x54434147 /* "GACT" */
-#define GA_ABI_VERSION 2
+#define GA_ABI_VERSION 3
 
 #define GA_MAX_GPUS 8
 #define GA_MAX_SLOTS 256
@@ -101,6 +101,8 @@ struct ga_plan {
 struct ga_gpu {
 	__u32 turn_count; /* 0: all best-effort groups are enabled outside reservations; else one turn at a time */
 	__u32 max_reserved_permille; /* of wall time, all plans of the GPU together; 0: no bound */
+	__u32 break_us;		     /* latency-critical groups are off for so long, once in break_every_us; 0: never */
+	__u32 break_every_us;
 	__u32 turn_us[GA_MAX_TURNS]; /* time outside reservations that each turn lasts */
 };
 

@@ -159,10 +159,12 @@ static void take_gpu(struct gpu *u, const struct ga_plans *plans, __u64 now)
 	turns_publish(u, &plans->gpus[u->index]);
 	u->idle_turns = idle_turns(plans, u->index);
 	if (!u->known) {
+		u->break_at = NEVER;
 		u->turn_since = now;
 		u->budget_at = now - 2000000000ull; /* starts with a full budget */
 	}
 	u->known = true;
+	breaks_publish(u, now);
 }
 
 /* On failure what could be taken is in force: the daemon sees the error and decides. */

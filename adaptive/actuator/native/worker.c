@@ -29,7 +29,7 @@ enum mode group_wanted(const struct actuator *a, const struct group *g)
 	if (a->stopping || g->leaving)
 		return MODE_ENABLED;
 	if (g->plan.role != GA_ROLE_BE)
-		return must_wait(a, g) ? MODE_DISABLED : MODE_ENABLED;
+		return u->on_break || must_wait(a, g) ? MODE_DISABLED : MODE_ENABLED;
 	if (u->plan.turn_count > 1 && g->plan.turn != u->turn)
 		return MODE_DISABLED;
 	for_each_plan(a, p)
