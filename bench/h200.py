@@ -9,6 +9,7 @@ check.txt, results.json, page.html, models.toml, events.gz, demos.json, log.txt.
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -113,6 +114,13 @@ def _figures(name: str, directory: Path) -> tuple[list[str], bool | None]:
     return h200_figures.of_step(name, directory)
 
 
+def _add(earlier: Path, out: Path) -> None:
+    """Take an earlier run's files; what is measured now is added to them."""
+    for name in ("results.json", "models.toml", "events.gz", "demos.json", _INDEX, _LOG):
+        if (earlier / name).exists():
+            shutil.copyfile(earlier / name, out / name)
+
+
 def _page(directory: Path) -> None:
     """Nicer to have on the spot; ``gpsched bench report`` makes it anywhere."""
     if not (directory / "results.json").exists():
@@ -130,16 +138,19 @@ def _run_steps(args: argparse.Namespace, names: list[str]) -> Steps:
 
     end = time.monotonic() + args.budget
     patience = 1.0 if args.device == "real" else _STRETCH
-    steps: Steps = {}
+    path = args.out / _INDEX
+    known = json.loads(path.read_text()) if path.exists() else {}
+    commands, steps = [*known.get("commands", []), sys.argv], known.get("steps", {})
+    ran: Steps = {}
     for name in names:
         limit = min(end - time.monotonic() - _UNWIND_S, STEPS[name].limit_s * patience)
         if limit < min(_LEAST_S, STEPS[name].limit_s):
-            steps[name] = {"status": "skipped", "message": "the budget is spent"}
+            ran[name] = {"status": "skipped", "message": "the budget is spent"}
         else:
-            steps[name] = _supervise(name, args, limit)
-        index = {"schema": "gpsched.h200/3", "command": sys.argv, "steps": steps}
-        (args.out / _INDEX).write_text(json.dumps(index, indent=2) + "\n")
-    return steps
+            ran[name] = _supervise(name, args, limit)
+        index = {"schema": "gpsched.h200/3", "commands": commands, "steps": steps | ran}
+        path.write_text(json.dumps(index, indent=2) + "\n")
+    return ran
 
 
 def _run_step(args: argparse.Namespace) -> int:
@@ -153,6 +164,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m gpsched.bench.h200", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the results go")
     parser.add_argument("--check", action="store_true", help="only try whether the measurements can run here")
+    parser.add_argument("--add", type=Path, metavar="DIR", help="begin with what an earlier run left in another folder")
     parser.add_argument("--only", action="append", metavar="STEP", help="again for each step; an unknown one lists all")
     parser.add_argument("--budget", type=float, default=_BUDGET_S, help="seconds for all steps together (%(default)s)")
     parser.add_argument("--seconds", type=float, help="of measuring: an arm of a scenario, or a whole demonstration")
@@ -170,6 +182,8 @@ def main() -> int:
         parser.error("--out is needed")
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
+    if args.add is not None and not args.step:
+        _add(args.add, args.out)
     if args.step:
         return _run_step(args)
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -62,7 +62,7 @@ def _torch(mode: str, prep_us: int) -> Step:
 DEFAULT: dict[str, Step] = {
     "kernels": _scenarios("default llm-decode", _SINGLE, 4.0, 150.0, torch=False),
     "models": Step(limit_s=90.0),
-    "single": _scenarios("A B Y Z", _SINGLE, 5.0, 380.0),
+    "single": _scenarios("A B Y Z", _SINGLE, 10.0, 540.0),  # 1,000 requests an arm
     "many": _scenarios("C D E REAL", _MANY, 5.0, 340.0),
     "others": _scenarios("R xsched-priority xsched-share http-poisson", _OTHERS, 3.0, 240.0),
     "sweeps": _scenarios("sweep-jobs sweep-preparation sweep-rate sweep-load", _SWEEP, 1.5, 360.0, torch=False),

@@ -130,6 +130,21 @@ def test_demonstration_is_summed_up_too(tmp_path: Path) -> None:
     assert "BE x0.992" in figures[0]
 
 
+def test_runs_add_up(step: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    earlier = tmp_path / "earlier"
+    step.write_text("")
+    outcome.write(result(), tmp_path / "sample.json")
+    supervise(tmp_path, monkeypatch, "--only", "many")
+    (tmp_path / "out").rename(earlier)
+    (tmp_path / "sample.json").rename(earlier / h200_steps.RESULTS)
+    code, steps = supervise(tmp_path, monkeypatch, "--only", "single", "--add", str(earlier))
+    assert code == 0
+    assert list(steps) == ["many", "single"]
+    assert outcome.read(tmp_path / "out" / h200_steps.RESULTS).scenarios[0].name == "x"
+    assert (tmp_path / "out/page.html").exists()
+    assert len(json.loads((tmp_path / "out/index.json").read_text())["commands"]) == 2
+
+
 def test_steps_beyond_the_budget_are_skipped_and_said(
     step: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
