@@ -34,6 +34,7 @@ _SHARES = (0.8, 0.65, 0.5, 0.4, 0.3, 0.2, 0.1)
 _NOISE_STEP = 0.1
 _NOISE_PRIOR = 2  # repeated windows that the assumed noise is worth
 _BASE = 3  # windows at the first settings before anything is tried: how much windows differ by themselves
+_CHANGING = "the load is changing"
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,12 @@ class GpuTuner:
         self._windows += 1
         self._adapt(observed, step)
         self._cap = self._cap_for(expected_load)
+        before = self._load
         why_not = self._objection(observed)
         missed = window.verdict == "missed"
         trial = self._trial is not None
+        if trial and missed and why_not == _CHANGING:  # what overloads a service changes its load, too
+            self._load, why_not = before, None
         if why_not is None:
             self._learn(observed, missed)
             self._tell(step)
@@ -138,7 +142,7 @@ class GpuTuner:
         if window.settings != self._settings:
             return "the settings were not in force all the time"
         if before is not None and self._load == window.load:
-            return "the load is changing"
+            return _CHANGING
         if len(was) == len(triggered) and any(abs(a - b) > 0.3 for a, b in zip(was, triggered, strict=True)):
             return "what announces the bursts is still being learned"
         return None
