@@ -48,7 +48,7 @@ class ScriptedService(Process):
     """Serves requests in the order they arrive, one at a time: preparation, then bursts with host work between them.
 
     It tells ``on_trigger`` (a request is taken up), ``on_launch`` and ``on_end`` (the synchronisation of a burst
-    returned). ``latencies``: of each request since the last look, from its arrival.
+    returned). ``latencies``: of each request since the last look, from its arrival; ``busy_us``: time in bursts.
     """
 
     def __init__(self, world: World, lc: Lc, number: int, random: np.random.Generator) -> None:
@@ -58,11 +58,13 @@ class ScriptedService(Process):
         self.on_launch: Heard = _nothing
         self.on_end: Heard = _nothing
         self.latencies: list[float] = []
+        self.busy_us = 0.0
         self._random = random
         self._main, self._side = self.stream(), self.stream()
         self._flag, self._held = _FLAGS + number, 0
         self._waiting: deque[float] = deque()
         self._busy = False
+        self._launched_at = 0.0
 
     def arrive(self) -> None:
         """A request comes in now."""
@@ -112,6 +114,7 @@ class ScriptedService(Process):
         self.world.submit(self._main, KERNEL, round(self.lc.kernel_us * 1000))
 
     def _launched(self) -> None:
+        self._launched_at = self.world.now
         self.on_launch(self)
         if self.lc.mode == "graph":
             self.world.after(_RELEASE, self._release)
@@ -125,6 +128,7 @@ class ScriptedService(Process):
         self.world.when_done(self._main, seq, lambda: self.world.after(_WAKE, lambda: self._ended(arrived, steps)))
 
     def _ended(self, arrived: float, steps: int) -> None:
+        self.busy_us += self.world.now - self._launched_at
         self.on_end(self)
         if steps > 1:
             self.world.after(self.lc.step_gap_us, lambda: self._burst(arrived, steps - 1))

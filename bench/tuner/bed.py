@@ -1,26 +1,48 @@
-"""Windows of a mix under settings, in virtual time: what the tuner, its rivals and the grid are given to judge."""
+"""Windows of a mix under settings: what every arm is judged by, and what the tuner gets to see of it."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol, Self
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from gpsched.adaptive.config import Config
 from gpsched.adaptive.hints.costs import LEVELS
-from gpsched.adaptive.knobs import Settings
+from gpsched.adaptive.knobs import KNOBS, GpuSettings, KnobView, Settings, SettingsView
+from gpsched.adaptive.measure import BeMeasure, Latencies, LcMeasure, Measurement, latencies
+from gpsched.adaptive.model import Level
 from gpsched.bench.scenario import Lc
 from gpsched.bench.tuner.control import Actuation, LevelName
 from gpsched.bench.tuner.mix import Mix
 from gpsched.bench.tuner.virtual import Seen, VirtualGpu
-from gpsched.tuner import objective
-from gpsched.tuner.model import BeWindow, LcWindow, Objective, Window
+from gpsched.tuner.gpu import Observed
+from gpsched.tuner.history import Baseline
+from gpsched.tuner.meter import Meter
 
 
+LEAST_REQUESTS = 20  # fewer in a window tell nothing of a 99th percentile
 _MODEL = "embedded GPU"
 _WORTH_US = 20.0  # a level that hides less is not chosen by "auto"
+_KERNEL_US = 400.0  # a job's launches are counted in these
 _EPOCH_S = 1_790_000_000.0
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A window. ``latency``: the worst of the services' p99 over their limits; None when requests were too few.
+
+    ``progress``: mean of the jobs' rates over their rates alone; ``observed``: the same as the tuner sees it.
+    """
+
+    progress: float
+    latency: float | None
+    observed: Observed
+
+    @property
+    def missed(self) -> bool:
+        """Whether an objective was missed."""
+        return self.latency is not None and self.latency > 1.0
 
 
 class Bed(Protocol):
@@ -32,11 +54,25 @@ class Bed(Protocol):
     def change(self) -> None:
         """From now on, the load or the jobs are those after the mix' change."""
 
-    def window(self, how: Settings | Actuation) -> Window:
+    def window(self, how: Settings | Actuation) -> Taken:
         """Run one window under gpsched's settings, or under something else's."""
 
 
 Beds = Callable[[Mix, int], AbstractContextManager[Bed]]  # with the seed of its requests
+
+
+def defaults() -> Settings:
+    """The settings of a gpsched without a tuner."""
+    config = Config()
+    return {knob.name: getattr(getattr(config, knob.section), knob.key, knob.gentle) for knob in KNOBS.values()}
+
+
+def worst_over_limit(mix: Mix, requests: Sequence[Sequence[float]]) -> float | None:
+    """The largest of the services' p99 over their limits; None when one had too few requests."""
+    if any(len(values) < LEAST_REQUESTS for values in requests):
+        return None
+    tails = (float(np.quantile(values, 0.99, method="inverted_cdf")) for values in requests)
+    return max(tail / limit for tail, limit in zip(tails, mix.limits_us(), strict=True))
 
 
 class VirtualBed:
@@ -45,9 +81,12 @@ class VirtualBed:
     def __init__(self, mix: Mix, seed: int = 1) -> None:
         self.mix = mix
         self.levels: tuple[str, ...] = ("timeslice", "reserve", "hold")[: 3 if mix.agent else 2]
-        self.changed = False
+        self._changed = False
         self._gpu = VirtualGpu(mix.services, seed)
-        self._number = 0
+        self._meter = Meter(NothingKnown())
+        self._before = Measurement(
+            since_us=0.0, now_us=0.0, lost_events=0, models={}, lc=[], be=[], settings=SettingsView()
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -57,15 +96,81 @@ class VirtualBed:
 
     def change(self) -> None:
         """From now on, the load or the jobs are those after the mix' change."""
-        self.changed = True
+        self._changed = True
 
-    def window(self, how: Settings | Actuation) -> Window:
+    def window(self, how: Settings | Actuation) -> Taken:
         """Run one window."""
         mix = self.mix
-        actuation = how if isinstance(how, Actuation) else actuate(how, mix, self.levels)
-        seen = self._gpu.window(actuation, mix.rates(self.changed), mix.jobs(self.changed), mix.window_s)
-        self._number += 1
-        return _window(mix, seen, how if isinstance(how, dict) else {}, actuation.level, self._number)
+        settings, actuation = (defaults(), how) if isinstance(how, Actuation) else (how, actuate(how, mix, self.levels))
+        seen = self._gpu.window(actuation, mix.rates(self._changed), mix.jobs(self._changed), mix.window_s)
+        now = self._measurement(seen, settings, actuation.level)
+        (observed,) = self._meter.windows(self._before, now, Config(), _EPOCH_S + now.now_us / 1e6)
+        self._before = now
+        return Taken(float(np.mean(seen.shares)), worst_over_limit(mix, seen.latencies_us), observed)
+
+    def _measurement(self, seen: Seen, settings: Settings, level: Level) -> Measurement:
+        """What the daemon would say of this window."""
+        knobs = [
+            KnobView(name=name, value=value, default=defaults()[name], owner="tuner")
+            for name, value in settings.items()
+        ]
+        lc = [self._service(index, service, seen, level) for index, service in enumerate(self.mix.services)]
+        be = [
+            BeMeasure(
+                pid=900 + index,
+                name="job",
+                command=f"job {index + 1}",
+                tenant="jobs",
+                gpus=[0],
+                launches=round(work_us / _KERNEL_US),
+            )
+            for index, work_us in enumerate(seen.work_us)
+        ]
+        return Measurement(
+            since_us=self._before.now_us,
+            now_us=self._before.now_us + self.mix.window_s * 1e6,
+            lost_events=0,
+            models={0: _MODEL},
+            lc=lc,
+            be=be,
+            settings=SettingsView(gpus=[GpuSettings(gpu=0, knobs=knobs)]),
+        )
+
+    def _service(self, index: int, service: Lc, seen: Seen, level: Level) -> LcMeasure:
+        values = seen.latencies_us[index]
+        return LcMeasure(
+            pid=100 + index,
+            name=service.name or "service",
+            command=f"service {index + 1}",
+            tenant="services",
+            gpus=[0],
+            slo_us=service.slo_us,
+            level=level,
+            levels=[_LEVELS[name] for name in self.levels],
+            latency=latencies(values),
+            covered=Latencies(),
+            triggered=len(values),
+            over=sum(value > (service.slo_us or 0.0) for value in values),
+            busy_us=seen.busy_us[index],
+            trigger="a request comes in",
+            reservations=0,
+            hidden_us=0.0,
+            wasted_us=0.0,
+        )
+
+
+class NothingKnown:
+    """A history without baselines: nobody was ever seen alone."""
+
+    def baseline(self, key: str) -> Baseline | None:  # noqa: ARG002 - the history's form
+        """Nothing."""
+        return None
+
+    def put_baseline(self, key: str, baseline: Baseline) -> None:
+        """Forget it."""
+
+
+_LEVELS: dict[str, LevelName] = {"timeslice": "timeslice", "reserve": "reserve", "hold": "hold"}
 
 
 def actuate(settings: Settings, mix: Mix, levels: Sequence[str]) -> Actuation:
@@ -84,85 +189,9 @@ def actuate(settings: Settings, mix: Mix, levels: Sequence[str]) -> Actuation:
     )
 
 
-_LEVELS: dict[str, LevelName] = {"timeslice": "timeslice", "reserve": "reserve", "hold": "hold"}
-
-
 def _automatic(services: Sequence[Lc], levels: Sequence[str]) -> str:
     """The level that hides most of a switch behind the preparation, if that is worth anything."""
     lead = min(service.prep_us for service in services)
     hidden = {level: LEVELS[level].hidden_once(lead) for level in levels if level != "timeslice"}
     best = max(hidden, key=lambda level: hidden[level])
     return best if hidden[best] >= _WORTH_US else "timeslice"
-
-
-def _window(mix: Mix, seen: Seen, settings: Settings, level: str, number: int) -> Window:
-    lc = [_lc_window(index, service, seen, level, mix.window_s) for index, service in enumerate(mix.services)]
-    be = [
-        BeWindow(
-            pid=900 + index,
-            name=f"job {index + 1}",
-            program=f"job-{index + 1}",
-            tenant="jobs",
-            rate_hz=share * 1000.0,
-            solo_hz=1000.0,
-            progress=share,
-        )
-        for index, share in enumerate(seen.shares)
-    ]
-    return Window(
-        time_s=_EPOCH_S + number * mix.window_s,
-        length_s=mix.window_s,
-        gpu=0,
-        gpu_model=_MODEL,
-        key="+".join([_MODEL, *(one.program for one in lc), *(one.program for one in be)]),
-        settings=settings,
-        lc=lc,
-        be=be,
-        verdict=objective.verdict(lc),
-        margin=objective.margin(lc, be, {}),
-        progress=objective.progress(be),
-        load=sum(one.rate_hz for one in lc),
-    )
-
-
-def _lc_window(index: int, service: Lc, seen: Seen, level: str, seconds: float) -> LcWindow:
-    values, limit = np.array(seen.latencies_us[index]), service.slo_us or 0.0
-    alone = alone_us(service)
-    mean, p50, p90, p99, largest = _figures(values)
-    known = LcWindow(
-        pid=100 + index,
-        name=service.name or f"service {index + 1}",
-        program=f"service-{index + 1}",
-        tenant="services",
-        objective=Objective(kind="slo", statistic="p99", limit_us=limit),
-        bursts=len(values),
-        rate_hz=len(values) / seconds,
-        over=int((values > limit).sum()),
-        triggered=1.0,
-        alone_us=alone,
-        busy_share=len(values) * service.steps * service.kernels * service.kernel_us / (seconds * 1e6),
-        level=level,
-        trigger="a request comes in",
-        mean_us=mean,
-        p50_us=p50,
-        p90_us=p90,
-        p99_us=p99,
-        max_us=largest,
-    )
-    return msgspec.structs.replace(known, verdict=objective.lc_verdict(known))
-
-
-def _figures(values: NDArray[np.float64]) -> tuple[float, ...]:
-    """Mean, p50, p90, p99 and largest; nearest ranks, as the daemon has them."""
-    if not len(values):
-        return (0.0,) * 5
-    ranks = np.quantile(values, [0.5, 0.9, 0.99], method="inverted_cdf")
-    return tuple(round(float(value), 1) for value in (values.mean(), *ranks, values.max()))
-
-
-def alone_us(service: Lc) -> float:
-    """Latency of a request with the GPU to itself, about: preparation, launches, kernels, copies."""
-    work = service.kernels * service.kernel_us
-    if service.mode == "eager":
-        work = service.kernels * max(service.kernel_us, service.gap_us + 4.0)
-    return service.prep_us + service.steps * (work + 60.0) + (service.steps - 1) * service.step_gap_us

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from gpsched.adaptive.config import Config
-from gpsched.adaptive.knobs import KNOBS, Settings, Value
-from gpsched.bench.tuner.bed import Beds, VirtualBed
+from gpsched.adaptive.knobs import Settings
+from gpsched.bench.tuner.bed import Beds, VirtualBed, defaults
 from gpsched.bench.tuner.mix import Mix
 
 
@@ -24,11 +23,11 @@ _QUIETS = (0, 200, 500, 1500)
 
 
 class GridPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting of the grid: mean progress, mean margin, and the share of windows that missed an objective."""
+    """One setting of the grid: mean progress, mean of latency over limit (None: too few requests), share of misses."""
 
     settings: Settings
     progress: float
-    margin: float
+    latency: float | None
     missed: float
     windows: int
 
@@ -38,17 +37,6 @@ class Oracle(msgspec.Struct, frozen=True, kw_only=True):
 
     best: GridPoint | None
     tried: list[GridPoint]
-
-
-def defaults() -> Settings:
-    """The settings of a gpsched without a tuner."""
-    config = Config()
-    return {knob.name: _default(config, knob.section, knob.key, knob.gentle) for knob in KNOBS.values()}
-
-
-def _default(config: Config, section: str, key: str, otherwise: Value) -> Value:
-    value: Value = getattr(getattr(config, section), key, otherwise)
-    return value
 
 
 def grid(levels: tuple[str, ...], jobs: int, *, coarse: bool = False) -> Iterator[Settings]:
@@ -104,10 +92,11 @@ def _measured(beds: Beds, mix: Mix, changed: bool, settings: Settings, seed: int
         if changed:
             bed.change()
         windows = [bed.window(settings) for _ in range(count)]
+    known = [window.latency for window in windows if window.latency is not None]
     return GridPoint(
         settings=settings,
-        progress=round(sum(window.progress or 0.0 for window in windows) / count, 5),
-        margin=round(sum(window.margin or -9.0 for window in windows) / count, 4),
-        missed=sum(window.verdict != "kept" for window in windows) / count,
+        progress=round(sum(window.progress for window in windows) / count, 5),
+        latency=round(sum(known) / len(known), 4) if known else None,
+        missed=sum(window.latency is None or window.missed for window in windows) / count,
         windows=count,
     )

@@ -7,17 +7,13 @@ import numpy as np
 
 from gpsched.adaptive.errors import GpschedError
 from gpsched.adaptive.knobs import Settings
-from gpsched.bench.tuner.bed import Bed
+from gpsched.bench.tuner.bed import Bed, Taken, defaults
 from gpsched.bench.tuner.control import Actuation, LevelName
-from gpsched.bench.tuner.mix import Mix
-from gpsched.bench.tuner.oracle import defaults
-from gpsched.tuner.gpu import GpuTuner, Observed
+from gpsched.tuner.gpu import GpuTuner
 from gpsched.tuner.model import Change, Point, Window
-from gpsched.tuner.prior import Demand
 from gpsched.tuner.space import Space, Work
 
 
-_BUSY = 0.3  # share of the GPU from which a service's own slice matters
 _EXPLORE = 30  # windows that searches without a sense of danger spend before they settle for the best they saw
 _HOLD_AHEAD_US = 100.0  # of the first launch: when GPreempt's holds begin
 
@@ -35,7 +31,7 @@ class Player(Protocol):
     def choose(self) -> Settings | Actuation:
         """What is to be in force during the next window."""
 
-    def see(self, window: Window) -> None:
+    def see(self, taken: Taken) -> None:
         """The window that was run so."""
 
 
@@ -49,7 +45,7 @@ class Fixed:
         """The same."""
         return self._how
 
-    def see(self, window: Window) -> None:
+    def see(self, taken: Taken) -> None:
         """Learn nothing."""
 
 
@@ -73,7 +69,16 @@ class _Explorer:
     """Tries for some windows, then stays with the best that kept the objectives; drops it when it misses after all."""
 
     def __init__(self, bed: Bed) -> None:
-        self.space = Space(work(bed.mix, bed.levels, busy=False, jobs=bed.mix.jobs(False)))
+        self.space = Space(
+            Work(
+                services=len(bed.mix.services),
+                jobs=bed.mix.jobs(False),
+                levels=bed.levels,
+                busy=False,
+                defaults=defaults(),
+                closed={},
+            )
+        )
         self._seen: list[tuple[float, Settings]] = []
         self._left, self._now = _EXPLORE, defaults()
 
@@ -81,13 +86,13 @@ class _Explorer:
         self._now = self.suggest() if self._left > 0 else max(self._seen, key=lambda one: one[0], default=_NOTHING)[1]
         return self._now
 
-    def see(self, window: Window) -> None:
-        kept = window.verdict != "missed"
+    def see(self, taken: Taken) -> None:
+        kept = not taken.missed
         if self._left > 0:
             self._left -= 1
-            self.scored(score(window))
+            self.scored(score(taken))
         if kept:
-            self._seen.append((window.progress or 0.0, self._now))
+            self._seen.append((taken.progress, self._now))
         else:
             self._seen = [one for one in self._seen if one[1] != self._now]
 
@@ -135,54 +140,32 @@ class Tpe(_Explorer):
         self._study.tell(self._trial, value)
 
 
-def score(window: Window) -> float:
-    """Progress where the objectives were kept, else how far they were from that."""
-    margin = window.margin if window.margin is not None else -1.0
-    return window.progress or 0.0 if margin >= 0.0 else margin
+def score(taken: Taken) -> float:
+    """Progress where the objectives were kept, else minus how far they were from that."""
+    latency = 10.0 if taken.latency is None else taken.latency
+    return taken.progress if latency <= 1.0 else 1.0 - latency
 
 
 class Ours:
-    """The tuner itself. ``recall``: what its history knows. ``changes``: all that it made, for the record."""
+    """The tuner itself. ``recall``: what its history knows. ``changes``, ``windows``: for the record."""
 
-    def __init__(self, bed: Bed, seed: int, recall: Callable[[str], Sequence[Point]] = lambda _key: ()) -> None:
-        self._bed, self._tuner = bed, GpuTuner(recall, seed=seed)
+    def __init__(self, seed: int, recall: Callable[[str], Sequence[Point]] = lambda _key: ()) -> None:
+        self._tuner = GpuTuner(recall, seed=seed)
         self._settings: Settings = {}
         self.changes: list[Change] = []
+        self.windows: list[Window] = []
 
     def choose(self) -> Settings | Actuation:
         """The defaults until it says something else."""
         return self._settings or defaults()
 
-    def see(self, window: Window) -> None:
+    def see(self, taken: Taken) -> None:
         """Let it take its step."""
-        mix = self._bed.mix
-        hardest = min(window.lc, key=lambda lc: (lc.objective.limit_us or 0.0) / max(lc.value_us, 1.0))
-        busy = sum(lc.busy_share for lc in window.lc)
-        demand = Demand(
-            rate_hz=window.load,
-            alone_us=hardest.alone_us or 0.0,
-            busy_share=busy,
-            limit_us=hardest.objective.limit_us or 0.0,
-            jobs=len(window.be),
-        )
-        step = self._tuner.step(
-            Observed(window, work(mix, self._bed.levels, busy=busy > _BUSY, jobs=len(window.be)), demand)
-        )
+        step = self._tuner.step(taken.observed)
         self._settings = step.settings
         self.changes += step.changes
+        self.windows.append(step.window)
 
     def points(self) -> list[Point]:
         """What it learned of the present work."""
         return self._tuner.points()
-
-
-def work(mix: Mix, levels: Sequence[str], *, busy: bool, jobs: int) -> Work:
-    """What the search must know of a mix."""
-    return Work(
-        services=len(mix.services),
-        jobs=jobs,
-        levels=tuple(levels),
-        busy=busy,
-        defaults=defaults(),
-        closed={},
-    )

@@ -12,13 +12,11 @@ from gpsched.adaptive.errors import UsageError
 from gpsched.adaptive.knobs import Settings
 from gpsched.bench.result import Host
 from gpsched.bench.tuner import oracle, players
-from gpsched.bench.tuner.bed import Bed, Beds, VirtualBed
+from gpsched.bench.tuner.bed import Bed, Beds, Taken, VirtualBed, defaults
 from gpsched.bench.tuner.mix import Mix
 from gpsched.bench.tuner.oracle import GridPoint, Oracle
 from gpsched.bench.tuner.players import Fixed, Ours, Player
 from gpsched.bench.tuner.result import MixResult, Run, Spot, TunerResult
-from gpsched.tuner.model import Window
-from gpsched.tuner.report.words import of_limit
 
 
 #: In the order in which they are shown.
@@ -109,17 +107,17 @@ def _mix(name: str, mix: Mix, options: Options, beds: Beds, told: Told) -> MixRe
 
 
 def _short(found: Oracle) -> Oracle:
-    """The grid by its front alone: what no other setting beats in both progress and margin."""
+    """The grid by its front alone: what no other setting beats in both progress and latency."""
     front: list[GridPoint] = []
-    for point in sorted(found.tried, key=lambda point: (-point.progress, -point.margin)):
-        if not front or point.margin > front[-1].margin:
+    for point in sorted(found.tried, key=lambda point: -point.progress):
+        if point.latency is not None and (not front or point.latency < (front[-1].latency or 0.0)):
             front.append(point)
     return Oracle(best=found.best, tried=front)
 
 
 def _oracle_run(beds: Beds, mix: Mix, before: Oracle, after: Oracle, options: Options, seed: int) -> Run:
     """The best static settings, on the same requests; where none keep the objectives, gpsched's defaults."""
-    first, second = (found.best.settings if found.best else oracle.defaults() for found in (before, after))
+    first, second = (found.best.settings if found.best else defaults() for found in (before, after))
     with beds(mix, seed) as bed:
         return _play("oracle", seed, bed, [Fixed(first), Fixed(second)], options.windows)
 
@@ -140,7 +138,7 @@ def _rival_run(beds: Beds, arm: str, mix: Mix, options: Options, seed: int) -> R
 def _tuner_runs(beds: Beds, mix: Mix, before: Oracle, options: Options, seed: int) -> list[Run]:
     """Cold through both phases; then warm, with what it had learned when the change came."""
     with beds(mix, seed) as bed:
-        ours = Ours(bed, seed)
+        ours = Ours(seed)
         first = _play("tuner", seed, bed, [ours], options.windows[:1])
         points = ours.points()
         second = _play("tuner", seed, bed, [ours], options.windows[1:], changed=True)
@@ -153,8 +151,8 @@ def _tuner_runs(beds: Beds, mix: Mix, before: Oracle, options: Options, seed: in
     )
     again = seed + _WARM_SEED
     with beds(mix, again) as bed:
-        warm = _play("warm", again, bed, [Ours(bed, again, lambda _key: points)], (options.warm_windows,))
-    best = before.best.settings if before.best else oracle.defaults()
+        warm = _play("warm", again, bed, [Ours(again, lambda _key: points)], (options.warm_windows,))
+    best = before.best.settings if before.best else defaults()
     with beds(mix, again) as bed:
         beside = _play("oracle", again, bed, [Fixed(best)], (options.warm_windows,))
     return [cold, beside, warm]
@@ -183,6 +181,6 @@ def _play(
     return Run(arm=arm, seed=seed, spots=spots, settings=settings, cpu_s=round(cpu_s, 3))
 
 
-def _spot(window: Window) -> Spot:
-    latency = None if window.margin is None else round(of_limit(window.margin), 4)
-    return Spot(progress=round(window.progress or 0.0, 5), latency=latency, missed=window.verdict == "missed")
+def _spot(taken: Taken) -> Spot:
+    latency = None if taken.latency is None else round(taken.latency, 4)
+    return Spot(progress=round(taken.progress, 5), latency=latency, missed=taken.missed)

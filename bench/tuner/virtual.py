@@ -16,11 +16,16 @@ _SETTLE_US = 20_000.0  # from new settings to the first request that counts
 
 @dataclass(frozen=True)
 class Seen:
-    """What one window showed: latencies of each service's requests, and each job's share of the GPU's time."""
+    """What one window showed of each service and job.
+
+    ``latencies_us`` of the requests that were answered; ``busy_us`` from a launch to its end, summed; ``shares`` of the
+    GPU's time; ``work_us``: GPU time since the job's start.
+    """
 
     latencies_us: list[list[float]]
+    busy_us: list[float]
     shares: list[float]
-    rates: list[float]
+    work_us: list[float]
 
 
 class VirtualGpu:
@@ -52,9 +57,15 @@ class VirtualGpu:
         random = np.random.default_rng([self._seed, self._number])
         for service, rate in zip(self._services, rates, strict=True):
             service.latencies.clear()
+            service.busy_us = 0.0
             for time in arrivals(service.lc, rate, start, length, random) if rate else ():
                 self._world.at(time, service.arrive)
         before = [job.work_us() for job in self._jobs]
         self._world.run(start + length)
-        shares = [(job.work_us() - work) / length for job, work in zip(self._jobs, before, strict=True)]
-        return Seen([list(service.latencies) for service in self._services], shares, list(rates))
+        work = [job.work_us() for job in self._jobs]
+        return Seen(
+            latencies_us=[list(service.latencies) for service in self._services],
+            busy_us=[service.busy_us for service in self._services],
+            shares=[(now - was) / length for now, was in zip(work, before, strict=True)],
+            work_us=work,
+        )
