@@ -68,6 +68,7 @@ class Reservations(msgspec.Struct, frozen=True, kw_only=True):
                         of the driver: all best-effort processes are stopped during bursts
     ``limit_us``        no reservation lasts longer
     ``be_floor``        share of the time that best-effort work keeps, whatever latency-critical processes ask for
+    ``break_us``        how long a service that never rests is kept off at a time, for that share
     ``turn_us``         how long each of several best-effort processes of equal weight has the GPU in turn
     ``alone_turn_us``   the same while no latency-critical process is there: each change of turns costs about 0.5 ms
     ``offset_shift_us``  how much later than learned a reservation begins; negative: earlier
@@ -81,6 +82,7 @@ class Reservations(msgspec.Struct, frozen=True, kw_only=True):
     level: Literal["auto", "freeze", "timeslice", "reserve", "hold"] = "auto"
     limit_us: Microseconds = 100_000
     be_floor: Share = 0.1
+    break_us: Annotated[int, msgspec.Meta(ge=2_000, le=1_000_000)] = 10_000
     turn_us: Annotated[int, msgspec.Meta(ge=5_000, le=1_000_000)] = 50_000
     alone_turn_us: Annotated[int, msgspec.Meta(ge=5_000, le=1_000_000)] = 100_000
     offset_shift_us: Annotated[int, msgspec.Meta(ge=-100_000, le=100_000)] = 0

@@ -25,7 +25,7 @@ Gpu = int | None
 _IDLE_S = 10.0  # longer than nearly any work that one call queues
 _STEADY = 0.2  # a burst length within this part of the one in use is no news: plans would change every second
 _INSTEAD: dict[str, Class] = {"observe": "unmanaged", "be": "be"}
-_CROWDED = "no reservations while it always has work"
+_CROWDED = "it always has work: no reservations, and breaks for reservations.be_floor"
 
 
 class Contention:
@@ -81,8 +81,8 @@ class Contention:
 
     # ---- what follows
 
-    def situation(self, config: Config) -> Situation:
-        """Return what plans and slices depend on."""
+    def situation(self, config: Config, has_actuator: Callable[[], bool] = lambda: True) -> Situation:
+        """Return what plans and slices depend on; ``has_actuator`` is asked where it matters."""
         return Situation(
             policy=config.policy,
             tenants=config.tenants,
@@ -91,6 +91,7 @@ class Contention:
             idle=self._idle(),
             control_us=self._costs["reserve"].need_us,
             switch_us=self._costs["reserve"].switch_us,
+            actuator=not self._crowded or has_actuator(),
         )
 
     def update(self, config: Config, tuned: Mapping[Gpu, Config]) -> bool:

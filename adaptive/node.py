@@ -286,7 +286,7 @@ class Node:
         self.steering.tuned = tuned = self._tuned()
         self.steering.choose()
         slices = {gpu: config.timeslice for gpu, config in tuned.items()}
-        situation = self.steering.contention.situation(self.config)
+        situation = self.steering.situation()
         decisions = decide(list(self.registry), self.config.timeslice, self.steering.turns(), slices, situation)
         if self.config.reservations.level == "freeze":
             decisions = dict.fromkeys(decisions, Decision(None, "own slice at level freeze"))

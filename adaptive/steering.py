@@ -34,6 +34,7 @@ from gpsched.adaptive.measure import BurstLog
 from gpsched.adaptive.model import Level, ProcessView
 from gpsched.adaptive.policy import plans
 from gpsched.adaptive.policy.levels import Prospect, choose_level
+from gpsched.adaptive.policy.situation import Situation
 from gpsched.adaptive.probes.events import Event, Hint, Kind, encode_hint
 from gpsched.adaptive.slices import SliceKeeper
 from gpsched.adaptive.telemetry import Telemetry
@@ -125,9 +126,9 @@ class Steering:
         if self._actuator is not None:
             for record in map(self._reckoned, self._actuator.records()):
                 log.debug("%s", record)
-                self.contention.reserved(record)
                 if (process := self._registry.get(record.pid)) and process.mechanism == "timeslice":
                     continue  # only its place in the order
+                self.contention.reserved(record)
                 self._telemetry.reservation(record)
                 kept = self.records.setdefault(record.pid, [])
                 kept.append(record)
@@ -163,7 +164,7 @@ class Steering:
         self._changed = False
         shared = plans.sharing(self._registry)
         beside_be = {process.pid for lc, _ in shared.values() for process in lc}
-        others_wait = plans.ordered(list(self._registry), self.contention.situation(self.config))
+        others_wait = plans.ordered(list(self._registry), self.situation())
         for process in self._registry:
             if process.class_ == "lc":
                 self._choose_one(process, process.pid in beside_be | others_wait)
@@ -172,7 +173,7 @@ class Steering:
         """Hand the plans to the actuator, if they changed. On any failure best-effort work runs unhindered."""
         choices = {pid: learner.chosen() for pid, learner in self._learners.items()}
         tuned = {gpu: config.reservations for gpu, config in self.tuned.items()}
-        situation = self.contention.situation(self.config)
+        situation = self.situation()
         frozen = self.config.reservations.level == "freeze"  # then nothing is asked of the driver
         plan_set = plans.build(() if frozen else self._registry, choices, self.config.reservations, tuned, situation)
         if plan_set == self._published and self._loud != self.freezing.watched:
@@ -194,6 +195,10 @@ class Steering:
             self._changed = True  # its exit will be told; the next plans are without it
         except (PlanLimitError, PlanRefusedError, GpschedError) as error:
             log.warning("%s", error)
+
+    def situation(self) -> Situation:
+        """Return what plans and slices depend on beside the processes."""
+        return self.contention.situation(self.config, lambda: self._running() is not None)
 
     def turns(self) -> frozenset[int | None]:
         """GPUs whose best-effort processes can take turns."""

@@ -1,8 +1,9 @@
 """The floor of best-effort work where slices decide: a latency-critical process that always computes leaves it nothing.
 
 Reservations have a bound of their own (``max_reserved``). But whoever has slices of 1 s beside slices of 1 µs needs no
-reservation to keep the GPU, as long as it always has work. Then both get slices in proportion to the floor, until
-there is room again. That costs the service its head start, which it cannot use anyway: its queue is never empty.
+reservation to keep the GPU, as long as it always has work. Then the actuator keeps it off for the floor's part of the
+time, in *breaks*. Without an actuator both get slices in proportion; that costs a service with short gaps much more, as
+the other has a whole slice in each of them.
 """
 
 import math
@@ -13,6 +14,7 @@ _BE_US = 4_096  # of the best-effort process that runs; long beside a change of 
 _LC_US = 2_048  # at least, for the same reason
 _LONGEST_US = 1_000_000
 _HEAD_US = 36.0  # part of each slice that passes while the context is loaded (docs/simgpu.md)
+_MOST = 0.95  # of the time in breaks
 _LEAVES = 0.9  # crowding ends below this part of where it began
 _WINDOWS = 2  # of a second: it begins once this many in a row were full
 
@@ -28,6 +30,11 @@ def slices(floor: float, switch_us: float, lc: int = 1, be: int = 1) -> tuple[in
         return min(_LONGEST_US, int(lc_us)), _BE_US
     be_us = (floor * (lc * _LC_US + lost) / be + _HEAD_US) / max(1.0 - floor, 1e-6)
     return _LC_US, min(_LONGEST_US, math.ceil(be_us))
+
+
+def breaks(floor: float, break_us: int) -> tuple[int, int]:
+    """Return how long a break lasts and how often it comes, µs, so that it is the floor's part of the time."""
+    return break_us, math.ceil(break_us / min(floor, _MOST))
 
 
 @dataclass

@@ -8,6 +8,7 @@ from gpsched.adaptive.config import Reservations
 from gpsched.adaptive.hints.model import Choice
 from gpsched.adaptive.hints.model import Trigger as Hint
 from gpsched.adaptive.hints.observations import WakeKind
+from gpsched.adaptive.policy import floor
 from gpsched.adaptive.policy.order import Standing
 from gpsched.adaptive.policy.situation import Situation, on_gpus, participants, refused_on
 from gpsched.adaptive.policy.turns import turns
@@ -65,12 +66,14 @@ def build(
             continue
         index = len(gpus)
         own = tuned.get(gpu, settings)
-        gpus.append(GpuPlan(_turns(be, own, situation, alone=not lc), 1.0 - own.be_floor if be else None))
+        crowded = bool(lc and be) and gpu in situation.crowded
+        rest = floor.breaks(situation.crowded[gpu], own.break_us) if crowded else (0, 0)
+        gpus.append(GpuPlan(_turns(be, own, situation, alone=not lc), 1.0 - own.be_floor if be else None, *rest))
         for turn, process in enumerate(be):
             members += _members(process, gpu, Role.BE, index, turn)
         meet = any(standing.keeps_off for standing in order.values())
         for process in lc:
-            members += _members(process, gpu, Role.LC, index, 0, waits=meet)
+            members += _members(process, gpu, Role.LC, index, 0, waits=meet or crowded)
             if meet or (process.mechanism in _MECHANISMS and process.pid in choices):
                 choice, standing = choices.get(process.pid, Choice("learning")), order.get(process.pid, _ONE)
                 plans.append(_plan(process, choice, index, own, standing))

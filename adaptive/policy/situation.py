@@ -16,7 +16,8 @@ Gpu = int | None
 class Situation:
     """Burst lengths in µs by pid; GPUs whose services leave less than the floor (and that floor); idle best-effort.
 
-    ``control_us``: how long keeping a process off the GPU takes; ``switch_us``: a change of context.
+    ``control_us``: how long keeping a process off the GPU takes; ``switch_us``: a change of context. ``actuator``:
+    whether there is one, so that crowded GPUs can have breaks.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -26,6 +27,7 @@ class Situation:
     idle: Collection[int] = frozenset()
     control_us: float = 700.0
     switch_us: float = 190.0
+    actuator: bool = True
 
     def standings(
         self, lc: Sequence[Process], *, best_effort: bool, first_us: int = 0, gives_way_us: int = 0

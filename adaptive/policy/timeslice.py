@@ -61,7 +61,7 @@ class _OneGpu:
     refused: bool
 
     def decisions(self) -> dict[int, Decision]:
-        if self.lc and self.be and self.gpu in self.situation.crowded:
+        if self.lc and self.be and self.gpu in self.situation.crowded and not self.situation.actuator:
             return self._floor()
         decisions = {each.pid: self._best_effort() for each in self.be}
         order = self.situation.standings(

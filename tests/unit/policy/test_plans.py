@@ -9,6 +9,7 @@ from gpsched.adaptive.driver.types import Channel, ChannelGroup
 from gpsched.adaptive.hints.model import Choice, Trigger
 from gpsched.adaptive.hints.observations import Matcher, WakeKind, size_bucket
 from gpsched.adaptive.policy import plans
+from gpsched.adaptive.policy.situation import Situation
 from gpsched.adaptive.probes.events import Call, Kind
 from gpsched.adaptive.workloads.procinfo import ProcessInfo
 from gpsched.adaptive.workloads.registry import Group, Process
@@ -134,3 +135,77 @@ def test_a_gpu_may_have_settings_of_its_own() -> None:
     assert after.triggers[0].offset_us == before.triggers[0].offset_us - 100
     assert after.quiet_us == before.quiet_us + 500
     assert [bool(gpu.turns_us) for gpu in plans.build([lc, be], {}, SETTINGS, own).gpus] == [False, True]
+
+
+def _situation(**fields: object) -> Situation:
+    return Situation(**fields)  # type: ignore[arg-type]
+
+
+def test_who_goes_first_keeps_the_other_off_and_both_have_plans() -> None:
+    first, second = _process(1, "lc", 0, mechanism="hold"), _process(2, "lc", 0)
+    first.slo_us, second.slo_us = 2_000.0, 9_000.0
+    situation = _situation(burst_us={1: 5_000.0, 2: 5_000.0})
+    plan_set = plans.build([first, second, _process(3, "be", 0)], {1: _choice()}, SETTINGS, situation=situation)
+    one, other = plan_set.plans
+    assert one.mechanism == Mechanism.HOLD | Mechanism.ORDER
+    assert other.mechanism == Mechanism.START_ON_LAUNCH | Mechanism.ORDER  # a later arrival of 1 may be due after it
+    assert (one.due_us, other.due_us) == (2_000, 9_000)
+    assert {trigger.call for trigger in other.triggers} == {Call.LAUNCH, Call.GRAPH_LAUNCH}
+    assert [member.may_be_off for member in plan_set.members] == [True, True, True]
+
+
+def test_short_bursts_are_ordered_by_slices_alone() -> None:
+    first, second = _process(1, "lc", 0, mechanism="hold"), _process(2, "lc", 0)
+    first.slo_us, second.slo_us = 2_000.0, 9_000.0
+    situation = _situation(burst_us={1: 200.0, 2: 200.0})
+    plan_set = plans.build([first, second, _process(3, "be", 0)], {1: _choice()}, SETTINGS, situation=situation)
+    assert [plan.mechanism for plan in plan_set.plans] == [Mechanism.HOLD]
+    assert [member.may_be_off for member in plan_set.members] == [True, False, False]
+
+
+def test_services_alone_are_in_the_plans_only_where_their_slices_change() -> None:
+    first, second = _process(1, "lc", 0), _process(2, "lc", 0)
+    assert plans.build([first, second], {}, SETTINGS).gpus == ()
+    first.slo_us = 2_000.0
+    plan_set = plans.build([first, second], {}, SETTINGS)
+    assert (len(plan_set.gpus), len(plan_set.members), plan_set.plans) == (1, 2, ())
+    assert plan_set.gpus[0].max_reserved is None  # nobody has a floor
+
+
+def test_a_crowded_gpu_has_breaks() -> None:
+    both = [_process(1, "lc", 0, 1), _process(2, "be", 0, 1)]
+    here, there = plans.build(both, {}, SETTINGS, situation=_situation(crowded={1: 0.25})).gpus
+    assert (here.break_us, here.break_every_us) == (0, 0)
+    assert (there.break_us, there.break_every_us) == (10_000, 40_000)
+    assert all(
+        member.may_be_off
+        for member in plans.build(both, {}, SETTINGS, situation=_situation(crowded={0: 0.1, 1: 0.1})).members
+    )
+
+
+def test_who_lost_its_reservations_keeps_nobody_off() -> None:
+    first, second = _process(1, "lc", 0), _process(2, "lc", 0)
+    first.slo_us, first.restraint = 2_000.0, "too much"
+    situation = _situation(burst_us={1: 5_000.0, 2: 5_000.0})
+    plan_set = plans.build([first, second, _process(3, "be", 0)], {}, SETTINGS, situation=situation)
+    assert [plan.mechanism for plan in plan_set.plans] == [Mechanism.START_ON_LAUNCH] * 2
+
+
+def test_who_is_not_admitted_is_in_no_plan_or_takes_turns() -> None:
+    lc, out, be = _process(1, "lc", 0, mechanism="hold"), _process(2, "lc", 0, mechanism="hold"), _process(3, "be", 0)
+    out.stand_in = "unmanaged"
+    plan_set = plans.build([lc, out, be], {1: _choice(), 2: _choice()}, SETTINGS)
+    assert {member.pid for member in plan_set.members} == {1, 3}
+    out.stand_in = "be"
+    plan_set = plans.build([lc, out, be], {1: _choice(), 2: _choice()}, SETTINGS)
+    assert [plan.pid for plan in plan_set.plans] == [1]
+    assert len(plan_set.gpus[0].turns_us) == 2
+
+
+def test_turns_are_by_weight_and_longer_without_a_service() -> None:
+    jobs = [_process(1, "be", 0), _process(2, "be", 0)]
+    jobs[0].tenant, jobs[1].tenant = "large", "small"
+    situation = _situation(tenants={"large": 3.0})
+    assert plans.build(jobs, {}, SETTINGS, situation=situation).gpus[0].turns_us == (150_000, 50_000)
+    beside = plans.build([*jobs, _process(3, "lc", 0)], {}, SETTINGS, situation=situation)
+    assert beside.gpus[0].turns_us == (75_000, 25_000)
