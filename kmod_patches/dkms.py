@@ -5,7 +5,7 @@
     dkms.py install     preflight, backup, patch, build, install; the running driver stays until it is loaded anew
     dkms.py rollback    put the backup back
 
-Only the standard library. Exit status: 0 done, 1 refused (nothing was changed), 2 usage, 3 failed and undone.
+Only the standard library. Exit status: 0 done, 1 refused (nothing was changed), 2 usage, 3 failed (it says what is left).
 """
 
 import argparse
@@ -31,6 +31,10 @@ TOOLS = ("dkms", "make", "patch", "gcc")
 
 class RefusedError(Exception):
     """Something is not right; nothing was changed."""
+
+
+class StockBuildError(Exception):
+    """The stock driver's source is back, but it could not be built again. The message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +73,30 @@ def loaded_version(host: Host) -> str:
     return found.group(1) if found else ""
 
 
+def read_conf(folder: Path) -> tuple[str, str] | None:
+    """Return DKMS's name and version of a source folder; None when it is no driver's."""
+    text = (folder / "dkms.conf").read_text(errors="replace")
+    name = re.search(r'^PACKAGE_NAME="?([^"\n]+)', text, re.M)
+    version = re.search(r'^PACKAGE_VERSION="?([^"\n]+)', text, re.M)
+    if not name or not version or not (folder / "nvidia" / "nv.c").is_file():
+        return None
+    return name.group(1), version.group(1)
+
+
 def drivers(host: Host) -> Iterator[Driver]:
     """Yield the driver sources that DKMS has."""
     for conf in sorted((host.root / "usr/src").glob("nvidia*/dkms.conf")):
-        text = conf.read_text(errors="replace")
-        name = re.search(r'^PACKAGE_NAME="?([^"\n]+)', text, re.M)
-        version = re.search(r'^PACKAGE_VERSION="?([^"\n]+)', text, re.M)
-        if name and version and (conf.parent / "nvidia" / "nv.c").is_file():
-            yield Driver(name.group(1), version.group(1), conf.parent)
+        if found := read_conf(conf.parent):
+            yield Driver(*found, conf.parent)
+
+
+def saved(host: Host) -> Iterator[tuple[Driver, Path]]:
+    """Yield each driver that was backed up, and its backup; also one whose source is gone."""
+    for conf in sorted((host.root / BACKUP).glob("*/source/dkms.conf")):
+        if found := read_conf(conf.parent):
+            sources = {known.source for known in drivers(host) if (known.name, known.version) == found}
+            source = min(sources, default=host.root / "usr/src" / "-".join(found))  # where DKMS wants it
+            yield Driver(*found, source), conf.parents[1]
 
 
 def find_driver(host: Host) -> Driver:
@@ -171,9 +191,28 @@ def need_root(host: Host) -> None:
 
 
 def restore(driver: Driver, folder: Path) -> None:
-    """Put the source back as it was."""
-    shutil.rmtree(driver.source)
-    shutil.copytree(folder / "source", driver.source, symlinks=True)
+    """Put the source back as it was; it is missing for no longer than between two renames."""
+    fresh, old = (driver.source.with_name(f".gpsched-{driver.source.name}-{what}") for what in ("new", "old"))
+    for leftover in (fresh, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    shutil.copytree(folder / "source", fresh, symlinks=True)
+    if driver.source.exists():
+        driver.source.rename(old)
+    fresh.rename(driver.source)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def put_back(host: Host, driver: Driver, folder: Path) -> None:
+    """Restore the source and build the stock driver again. Raises StockBuildError; the backup stays then."""
+    restore(driver, folder)
+    try:
+        dkms(host, driver)
+    except (subprocess.CalledProcessError, OSError) as error:
+        raise StockBuildError(
+            f"the stock driver's source is back in {driver.source}, but it could not be built ({error}); mend what is "
+            "wrong, then: dkms.py rollback"
+        ) from error
+    shutil.rmtree(folder)
 
 
 def install(host: Host) -> str:
@@ -191,10 +230,8 @@ def install(host: Host) -> str:
     try:
         host.run([str(HERE / "scripts" / "patch-tree.sh"), str(driver.source)], check=True)
         dkms(host, driver)
-    except (subprocess.CalledProcessError, OSError):
-        restore(driver, folder)
-        dkms(host, driver)
-        shutil.rmtree(folder)
+    except BaseException:  # Ctrl-C as well
+        put_back(host, driver, folder)
         raise
     return (
         f"driver {driver.version} with gpsched is installed for kernel {host.kernel}. Load it: reboot, or, with "
@@ -206,14 +243,11 @@ def install(host: Host) -> str:
 def rollback(host: Host) -> str:
     """Put back what install() saved. Returns what to do next."""
     need_root(host)
-    known = [driver for driver in drivers(host) if backup_folder(host, driver).exists()]
+    known = list(saved(host))
     if not known:
         raise RefusedError("nothing to roll back: no backup of an installed driver under /var/lib/gpsched/kmod")
-    for driver in known:
-        folder = backup_folder(host, driver)
-        restore(driver, folder)
-        dkms(host, driver)
-        shutil.rmtree(folder)
+    for driver, folder in known:
+        put_back(host, driver, folder)
     return "the stock driver is installed again; load it: reboot, or unload and load the nvidia modules"
 
 
@@ -234,8 +268,15 @@ def main(arguments: list[str] | None = None, host: Host | None = None) -> int:
             print(f"{command}: {line}", file=sys.stderr)
         print(f"{command}: nothing was changed", file=sys.stderr)
         return 1
+    except StockBuildError as error:
+        print(f"{command}: {error}", file=sys.stderr)
+        return 3
     except subprocess.CalledProcessError as error:
         print(f"{command}: {' '.join(map(str, error.cmd))} failed; the driver is as it was before", file=sys.stderr)
+        return 3
+    except KeyboardInterrupt:
+        state = "the driver is as it was before" if command == "install" else "run it again"
+        print(f"{command}: interrupted; {state}", file=sys.stderr)
         return 3
     return 0
 

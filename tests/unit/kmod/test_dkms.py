@@ -26,11 +26,15 @@ class Commands:
     def __init__(self) -> None:
         self.ran: list[list[str]] = []
         self.fail = ""
+        self.always = False
+        self.error: BaseException | None = None
 
     def __call__(self, command: list[str], **options: bool) -> "subprocess.CompletedProcess[str]":
         self.ran.append(command)
         if self.fail and self.fail in command:
-            self.fail = ""
+            self.fail = self.fail if self.always else ""
+            if self.error is not None:
+                raise self.error
             raise subprocess.CalledProcessError(10, command)
         if command[0].endswith("patch-tree.sh"):
             return subprocess.run(command, capture_output=True, text=True, check=True)
@@ -89,6 +93,39 @@ def test_failed_build_leaves_the_stock_driver(host, commands: Commands, step: st
     assert everything(host.root / "usr") == before
     assert [command[1] for command in commands.ran if command[0] == "dkms"][-2:] == ["build", "install"]
     assert dkms.main(["install"], host) == 0, "and a second try is possible"
+
+
+def test_interrupted_build_leaves_the_stock_driver(
+    host, commands: Commands, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = everything(host.root / "usr")
+    commands.fail, commands.error = "build", KeyboardInterrupt()
+    assert dkms.main(["install"], host) == 3
+    assert everything(host.root / "usr") == before
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_stock_driver_that_does_not_build_either_is_told(
+    host, commands: Commands, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = everything(host.root / "usr")
+    commands.fail, commands.always = "build", True
+    assert dkms.main(["install"], host) == 3
+    message = capsys.readouterr().err
+    assert "could not be built" in message
+    assert "dkms.py rollback" in message
+    assert everything(host.root / "usr") == before
+    commands.fail = ""
+    assert dkms.main(["rollback"], host) == 0, "the backup was kept for it"
+    assert not list((host.root / dkms.BACKUP).iterdir())
+
+
+def test_rollback_finds_the_backup_when_the_source_is_gone(host) -> None:
+    before = everything(host.root / "usr")
+    assert dkms.main(["install"], host) == 0
+    shutil.rmtree(host.root / "usr/src/nvidia-current-open-550.163.01")
+    assert dkms.main(["rollback"], host) == 0
+    assert everything(host.root / "usr") == before
 
 
 def test_second_install_is_refused(host, capsys: pytest.CaptureFixture[str]) -> None:
