@@ -5,7 +5,7 @@
     dkms.py install     preflight, backup, patch, build, install; the running driver stays until it is loaded anew
     dkms.py rollback    put the backup back
 
-Only the standard library. Exit status: 0 done, 1 refused (nothing was changed), 2 usage, 3 failed (it says what is left).
+Only the standard library. Exit status: 0 done, 1 refused (nothing was changed), 2 usage, 3 failed (it says how).
 """
 
 import argparse
