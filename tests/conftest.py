@@ -1,5 +1,7 @@
 """What holds for all tests."""
 
+import signal
+
 import pytest
 from hypothesis import settings
 
@@ -7,6 +9,10 @@ from hypothesis import settings
 # An example's wall time says nothing on a shared machine.
 settings.register_profile("gpsched", deadline=None)
 settings.load_profile("gpsched")
+
+# Started in the background of a shell, tests ignore SIGINT, and the programs they start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _SEVERAL_PROCESSES = ("sim", "slurm", "vm", "bpf")
 
