@@ -17,6 +17,10 @@ class Notifier:
         self._watchdog_s = int(period_us) / 2e6 if period_us.isdecimal() else None  # twice in each period
         self._next = 0.0
 
+    def starting(self, status: str) -> None:
+        """What takes so long."""
+        self._send(f"STATUS={status}")
+
     def ready(self, status: str) -> None:
         """Requests are answered."""
         self._send(f"READY=1\nSTATUS={status}")

@@ -23,6 +23,7 @@ class Service:
     def __init__(self, config: Config, host: Host, reader: Callable[[], Config] | None = None) -> None:
         self._config, self._reader = config, reader
         self._notifier = Notifier()
+        self._notifier.starting("starting: compiling BPF programs takes seconds")
         self.gpus = Gpus()
         self.report = _examined(host)
         self.config_error: str | None = None
