@@ -1,6 +1,7 @@
 """``gpsched bench tuner``: the proof of the tuner against an oracle, the defaults and other searches."""
 
 import argparse
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ from gpsched.cli.arguments import Subparsers
 
 
 if TYPE_CHECKING:
+    from gpsched.bench.tuner.bed import Beds
     from gpsched.bench.tuner.proof import Options
     from gpsched.bench.tuner.result import TunerResult
 
@@ -31,6 +33,16 @@ def add_parser(actions: Subparsers) -> None:
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with curves")
     parser.add_argument("--figures", type=Path, metavar="DIR", help="write a figure a mix, as SVG")
     parser.add_argument("--markdown", action="store_true", help="print Markdown in place of tables")
+    parser.add_argument(
+        "--device",
+        choices=("virtual", "simulated", "real"),
+        default="virtual",
+        help="the embedded GPU in virtual time; or programs and a daemon on the embedded or a real GPU (%(default)s)",
+    )
+    parser.add_argument("--windows", metavar="N,M", type=_windows, help="windows before and after the change (60,40)")
+    parser.add_argument(
+        "--scale", type=float, default=5.0, metavar="X", help="real time a µs of the embedded GPU takes"
+    )
     parser.add_argument("--arms", metavar="A,B", help="only these, of: see --list")
     parser.add_argument("--seeds", type=int, choices=range(1, 21), default=2, metavar="N", help="runs of the tuner (2)")
     parser.add_argument("--quick", action="store_true", help="a coarse grid, one seed, few windows: to see it work")
@@ -62,8 +74,10 @@ def run(args: argparse.Namespace) -> int:
             if args.json:
                 result.write(so_far, args.json)
 
-        with progress(Console(stderr=True)) as told:
-            found = proof.run(mixes, options, told=told, finished=keep)
+        with ExitStack() as stack:
+            told = stack.enter_context(progress(Console(stderr=True)))
+            options, beds = _place(args, options, stack)
+            found = proof.run(mixes, options, beds, told=told, finished=keep)
     _write(found, args)
     if args.markdown:
         print(markdown(found), end="")
@@ -73,12 +87,43 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace) -> "Options":
+    import msgspec
+
+    from gpsched.bench.tuner import result
     from gpsched.bench.tuner.proof import ARMS, Options
 
     arms = tuple(args.arms.split(",")) if args.arms else ARMS
+    known = result.read(args.grid).oracles() if args.grid else {}
+    options = Options(arms=arms, seeds=args.seeds, oracles=known)
     if args.quick:
-        return Options(arms=arms, windows=(20, 10), warm_windows=8, seeds=1, coarse=True)
-    return Options(arms=arms, seeds=args.seeds)
+        options = Options(arms=arms, windows=(20, 10), warm_windows=8, seeds=1, coarse=True, oracles=known)
+    return msgspec.structs.replace(options, windows=args.windows) if args.windows else options
+
+
+def _place(args: argparse.Namespace, options: "Options", stack: ExitStack) -> tuple["Options", "Beds"]:
+    """What the windows run on."""
+    import signal
+
+    import msgspec
+
+    from gpsched.bench.tuner.bed import VirtualBed
+
+    if args.device == "virtual":
+        return options, VirtualBed
+    from gpsched.bench.tuner import proof
+    from gpsched.bench.tuner.live import Live
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwind: end the programs, restore every setting
+    live = stack.enter_context(Live(args.device, args.scale))
+    how = "programs and a daemon on " + ("the embedded GPU in stretched time" if live.gpu.simulated else "a real GPU")
+    return msgspec.structs.replace(options, host=proof.host(live.gpu), how=how), live.beds
+
+
+def _windows(text: str) -> tuple[int, int]:
+    first, _, second = text.partition(",")
+    if not (first.isdecimal() and second.isdecimal() and int(first) >= 5 and int(second) >= 5):
+        raise argparse.ArgumentTypeError(f"{text!r} is not two numbers from 5 on, like 60,40")
+    return int(first), int(second)
 
 
 def _list() -> int:

@@ -8,7 +8,7 @@ from typing import Protocol, Self
 import numpy as np
 
 from gpsched.adaptive.config import Config
-from gpsched.adaptive.hints.costs import LEVELS
+from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.knobs import KNOBS, GpuSettings, KnobView, Settings, SettingsView
 from gpsched.adaptive.measure import BeMeasure, Latencies, LcMeasure, Measurement, latencies
 from gpsched.adaptive.model import Level
@@ -46,10 +46,11 @@ class Taken:
 
 
 class Bed(Protocol):
-    """A GPU with a mix on it. ``levels``: what its services can have."""
+    """A GPU with a mix on it. ``levels``: what its services can have; ``costs``: what they cost on its clock."""
 
     mix: Mix
     levels: tuple[str, ...]
+    costs: dict[str, Costs]
 
     def change(self) -> None:
         """From now on, the load or the jobs are those after the mix' change."""
@@ -81,6 +82,7 @@ class VirtualBed:
     def __init__(self, mix: Mix, seed: int = 1) -> None:
         self.mix = mix
         self.levels: tuple[str, ...] = ("timeslice", "reserve", "hold")[: 3 if mix.agent else 2]
+        self.costs = dict(LEVELS)
         self._changed = False
         self._gpu = VirtualGpu(mix.services, seed)
         self._meter = Meter(NothingKnown())

@@ -1,6 +1,7 @@
 """Mixes as data: services with objectives and jobs, and what changes once the tuner has settled."""
 
 import difflib
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -41,6 +42,11 @@ class Mix(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def services(self) -> list[Lc]:
         """An entry for each service."""
         return [lc for lc in self.lc for _ in range(lc.count)]
+
+    @property
+    def identity(self) -> str:
+        """A digest of everything that is measured under this name."""
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:16]
 
     def limits_us(self) -> list[float]:
         """The objective of each service."""

@@ -149,8 +149,8 @@ def score(taken: Taken) -> float:
 class Ours:
     """The tuner itself. ``recall``: what its history knows. ``changes``, ``windows``: for the record."""
 
-    def __init__(self, seed: int, recall: Callable[[str], Sequence[Point]] = lambda _key: ()) -> None:
-        self._tuner = GpuTuner(recall, seed=seed)
+    def __init__(self, bed: Bed, seed: int, recall: Callable[[str], Sequence[Point]] = lambda _key: ()) -> None:
+        self._tuner = GpuTuner(recall, bed.costs, seed)
         self._settings: Settings = {}
         self.changes: list[Change] = []
         self.windows: list[Window] = []

@@ -10,6 +10,7 @@ import msgspec
 
 from gpsched.adaptive.errors import UsageError
 from gpsched.adaptive.knobs import Settings
+from gpsched.bench.device import Device
 from gpsched.bench.result import Host
 from gpsched.bench.tuner import oracle, players
 from gpsched.bench.tuner.bed import Bed, Beds, Taken, VirtualBed, defaults
@@ -28,7 +29,7 @@ Told = Callable[[str, float], None]
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """``windows`` before the change and after it; ``seeds`` of the tuner's runs (rivals get one); ``coarse`` grid.
 
-    ``how``: what the windows run on, in words.
+    ``how``, ``host``: what the windows run on; ``oracles``: those of mixes whose grid was run before.
     """
 
     arms: tuple[str, ...] = ARMS
@@ -37,6 +38,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     warm_windows: int = 15
     seeds: int = 2
     coarse: bool = False
+    host: Host | None = None
+    oracles: dict[str, tuple[Oracle, Oracle]] = {}
 
     def __post_init__(self) -> None:
         unknown = [arm for arm in self.arms if arm not in ARMS]
@@ -61,7 +64,7 @@ def run(
 
         results.append(_mix(name, mix, options, beds, tell))
         result = TunerResult(
-            host=_host(),
+            host=options.host or host(_VIRTUAL),
             command=sys.argv,
             how=options.how,
             mixes=list(results),
@@ -70,20 +73,23 @@ def run(
     return result
 
 
-def _host() -> Host:
+def host(gpu: Device) -> Host:
+    """Where and when it is measured."""
     return Host(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         kernel=platform.release(),
-        gpu="embedded GPU",
-        driver="simulated, virtual time",
-        simulated=True,
-        scale=1.0,
+        gpu=gpu.name,
+        driver=gpu.driver,
+        simulated=gpu.simulated,
+        scale=gpu.scale,
     )
 
 
+_VIRTUAL = Device(simulated=True, name="embedded GPU", driver="simulated, virtual time", scale=1.0, environment={})
+
+
 def _mix(name: str, mix: Mix, options: Options, beds: Beds, told: Told) -> MixResult:
-    before = oracle.find(mix, False, beds, coarse=options.coarse, told=lambda share: told("grid", 0.2 * share))
-    after = oracle.find(mix, True, beds, coarse=options.coarse, told=lambda share: told("grid", 0.2 + 0.2 * share))
+    before, after = options.oracles.get(mix.identity) or _oracles(mix, options, beds, told)
     runs: list[Run] = []
     for seed in range(1, options.seeds + 1):
         told(f"arms, seed {seed}", 0.4 + 0.6 * (seed - 1) / options.seeds)
@@ -100,10 +106,17 @@ def _mix(name: str, mix: Mix, options: Options, beds: Beds, told: Told) -> MixRe
         limits_us=mix.limits_us(),
         window_s=mix.window_s,
         change_at=options.windows[0],
-        before=_short(before),
-        after=_short(after),
+        before=before,
+        after=after,
         runs=runs,
+        identity=mix.identity,
     )
+
+
+def _oracles(mix: Mix, options: Options, beds: Beds, told: Told) -> tuple[Oracle, Oracle]:
+    before = oracle.find(mix, False, beds, coarse=options.coarse, told=lambda share: told("grid", 0.2 * share))
+    after = oracle.find(mix, True, beds, coarse=options.coarse, told=lambda share: told("grid", 0.2 + 0.2 * share))
+    return _short(before), _short(after)
 
 
 def _short(found: Oracle) -> Oracle:
@@ -138,7 +151,7 @@ def _rival_run(beds: Beds, arm: str, mix: Mix, options: Options, seed: int) -> R
 def _tuner_runs(beds: Beds, mix: Mix, before: Oracle, options: Options, seed: int) -> list[Run]:
     """Cold through both phases; then warm, with what it had learned when the change came."""
     with beds(mix, seed) as bed:
-        ours = Ours(seed)
+        ours = Ours(bed, seed)
         first = _play("tuner", seed, bed, [ours], options.windows[:1])
         points = ours.points()
         second = _play("tuner", seed, bed, [ours], options.windows[1:], changed=True)
@@ -151,7 +164,7 @@ def _tuner_runs(beds: Beds, mix: Mix, before: Oracle, options: Options, seed: in
     )
     again = seed + _WARM_SEED
     with beds(mix, again) as bed:
-        warm = _play("warm", again, bed, [Ours(again, lambda _key: points)], (options.warm_windows,))
+        warm = _play("warm", again, bed, [Ours(bed, again, lambda _key: points)], (options.warm_windows,))
     best = before.best.settings if before.best else defaults()
     with beds(mix, again) as bed:
         beside = _play("oracle", again, bed, [Fixed(best)], (options.warm_windows,))

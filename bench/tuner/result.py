@@ -70,6 +70,7 @@ class MixResult(msgspec.Struct, frozen=True, kw_only=True):
     before: Oracle
     after: Oracle
     runs: list[Run]
+    identity: str = ""
 
     def judge(self, phase: str) -> list[Judgement]:
         """Every arm in ``cold`` (before the change), ``changed`` (after it) or ``warm``."""
@@ -125,6 +126,10 @@ class TunerResult(msgspec.Struct, frozen=True, kw_only=True):
     command: list[str]
     how: str
     mixes: list[MixResult]
+
+    def oracles(self) -> dict[str, tuple[Oracle, Oracle]]:
+        """The oracles by the mix' identity, so that a grid need not be run twice."""
+        return {mix.identity: (mix.before, mix.after) for mix in self.mixes}
 
     def met(self) -> dict[str, tuple[int, int]]:
         """For each target, in how many mixes of how many it is met."""
