@@ -258,7 +258,7 @@ class GpuTuner:
             self._move(best, "undo", why, step)
             return
         if best.settings != self._settings:
-            self._move(best, "adopt", _promise(best, "is clearly better by what was measured"), step)
+            self._move(best, "adopt", _promise(best, "the best of what was measured"), step)
             step.phase = "settle"
         elif trial is not None:
             step.phase = "settle"

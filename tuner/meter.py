@@ -91,7 +91,9 @@ class Meter:
             self._learn(key, latency.mean_us, count)
         elif found.covered.count and found.level in self._costs:
             estimate = found.covered.mean_us - self._costs[found.level].residual_us
-            self._covered[key] = estimate if key not in self._covered else 0.9 * self._covered[key] + 0.1 * estimate
+            before_us = self._covered.setdefault(key, estimate)
+            # Contention only adds: what is lower is nearer to the truth.
+            self._covered[key] = before_us + (0.3 if estimate < before_us else 0.01) * (estimate - before_us)
         alone = self._alone(key)
         before = earlier or found
         wanted = objective.objective(found.slo_us, alone)

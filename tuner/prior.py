@@ -38,8 +38,10 @@ def added_us(settings: Settings, jobs: int, costs: Mapping[str, Costs] = LEVELS)
         return costs["timeslice"].switch_us + wait
     shift = max(0.0, float(settings[SHIFT]))
     late = min(shift / max(cost.need_us, 1.0), 1.0)
-    exposed = wait if level == "hold" else 0.0  # a disabled process does not use up its slice
-    return cost.residual_us + late * (cost.late_us + exposed) + (0.0 if jobs < 2 else 0.02 * cost.switch_us)
+    # A hold kernel waits for the slice of whoever computes; a disabled process loses its own, but some bursts come
+    # unannounced, and the tail is made of those.
+    exposed = max(0.0, wait - cost.need_us / 2) if level == "hold" else 0.2 * wait
+    return cost.residual_us + late * cost.late_us + exposed + (0.0 if jobs < 2 else 0.02 * cost.switch_us)
 
 
 def margin(settings: Settings, demand: Demand, costs: Mapping[str, Costs] = LEVELS) -> float:

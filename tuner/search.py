@@ -29,7 +29,9 @@ _SLACK = (0.01, 0.25)  # bounds of what the latter comes to
 _WORTH = 0.002  # relative gain that a trial must promise
 _TIE = 0.004  # relative difference of progress that is none: the gentler settings win
 _BETTER = 0.003  # relative gain for which settings in force are left
-_SAMPLES, _NEAR = 250, 60
+_SAMPLES, _NEAR = 400, 60
+_REACH = 0.4  # of a knob's range: how far a trial may go at once
+_HOPE = 0.3  # standard deviations of a window by which a trial must be hoped to come nearer to the objectives
 _MISSES = (0.5, 0.04)  # so many windows at a setting, plus this share of them, may have missed
 
 
@@ -127,16 +129,22 @@ class Search:
     def _protect(self, candidates: list[Settings], found: Prediction, best: Idea) -> Idea | None:
         hopes = found.margin + 0.5 * found.margin_sd
         number = int(np.argmax(hopes))
-        if hopes[number] <= (best.expected.margin or 0.0) + self._noise.margin:
+        if hopes[number] <= (best.expected.margin or 0.0) + _HOPE * self._noise.margin:
             return None
         return Idea(candidates[number], _expectation(found, number), "protect")
 
     def _candidates(self, centre: Settings) -> list[Settings]:
         if not len(self.space):
             return []
-        known = {_key(entry.point.settings) for entry in self.memory.near(self._load) if not _ok(entry)}
+        missed = {_key(entry.point.settings) for entry in self.memory.near(self._load) if not _ok(entry)}
         ideas = self.space.sample(_SAMPLES, self._random) + self.space.around(centre, _NEAR, self._random)
-        return [each for each in ideas if _key(each) not in known]
+        anchors = np.array([self.space.numbers(each) for each in [centre, *self._known()]])
+        return [each for each in ideas if _key(each) not in missed and self._within_reach(each, anchors)]
+
+    def _within_reach(self, settings: Settings, anchors: Cube) -> bool:
+        """Whether no number goes far beyond what is known to be fine: models err most where nothing was measured."""
+        away = np.abs(anchors - self.space.numbers(settings))
+        return anchors.shape[1] == 0 or bool((away.max(axis=1) <= _REACH).any())
 
 
 def _ok(entry: Entry) -> bool:

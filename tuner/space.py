@@ -91,6 +91,10 @@ class Space:
         """Return the point; values out of the cube are put onto its faces."""
         return np.array([self._place(KNOBS[name], settings[name]) for name in self.names])
 
+    def numbers(self, settings: Settings) -> Cube:
+        """Return the point without its words."""
+        return np.array([self._place(KNOBS[name], settings[name]) for name in self.names if name != LEVEL])
+
     def decode(self, point: Sequence[float] | Cube) -> Settings:
         """Return the nearest settings that a window can tell apart."""
         found = {name: self._value(KNOBS[name], float(at)) for name, at in zip(self.names, point, strict=True)}
