@@ -8,7 +8,8 @@ cd "$(dirname "$0")/.."
 purpose=${1:-demo}
 packages=(python3-bpfcc python3-venv gcc make pkg-config fuse3 libfuse3-dev libbpf-dev)
 slurm_packages=(slurm-wlm slurmdbd mariadb-server munge) # a real Slurm for tests/cluster/test_slurm.py
-test_packages=("${slurm_packages[@]}")
+deb_packages=(build-essential debhelper lintian) # the Debian package for tests/cli/test_deb.py
+test_packages=("${slurm_packages[@]}" "${deb_packages[@]}")
 python_minimum=3.11
 
 say() { printf '==> %s\n' "$*"; }
