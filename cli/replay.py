@@ -1,4 +1,4 @@
-"""``gpsched replay``: look at a record with ``top``, or as a summary where there is no terminal."""
+"""``gpsched replay``: look at a record with ``top``, as a report, or as a summary where there is no terminal."""
 
 import argparse
 import sys
@@ -18,6 +18,10 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("replay", help="look at a record with top, or print its summary")
     parser.add_argument("file", metavar="FILE", help="made by: gpsched record FILE")
     parser.add_argument("--summary", action="store_true", help="print a summary (automatic without a terminal)")
+    parser.add_argument(
+        "--report", action="store_true", help="print a report, as gpsched report does of the tuner's history"
+    )
+    parser.add_argument("--html", metavar="FILE", help="write that report as a page")
     parser.set_defaults(run=run)
 
 
@@ -32,6 +36,12 @@ def run(args: argparse.Namespace) -> int:
         print("\n".join(learned(Path(args.file))))
         return 0
     record = Record(Path(args.file))
+    if args.report or args.html:
+        from gpsched.cli.report import show
+        from gpsched.tuner.report.record import from_record
+
+        show(from_record(record), html=Path(args.html) if args.html else None)
+        return 0
     if args.summary or not sys.stdout.isatty():
         print("\n".join(summary(record)))
         return 0

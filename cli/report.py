@@ -3,8 +3,13 @@
 import argparse
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpsched.cli.arguments import Subparsers, add_state_dir
+
+
+if TYPE_CHECKING:
+    from gpsched.tuner.report.model import Report
 
 
 _EPILOG = """examples:
@@ -42,30 +47,35 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the history, and show it; an empty one is no error."""
     from gpsched.adaptive.errors import UsageError
-    from gpsched.cli.progress import check_writable
     from gpsched.tuner.report.source import from_history
 
     to_s = args.to_s if args.to_s is not None else time.time()
     from_s = args.from_s if args.from_s is not None else to_s - (args.since or 3600.0)
     if from_s >= to_s:
         raise UsageError("the time ends before it begins; see: gpsched report --help")
-    check_writable(args.html)
-    report = from_history(Path(args.state_dir), from_s, to_s, args.gpu)
-    if args.json:
+    show(from_history(Path(args.state_dir), from_s, to_s, args.gpu), html=args.html, json=args.json)
+    return 0
+
+
+def show(report: "Report", *, html: Path | None = None, json: bool = False) -> None:
+    """Print a report, or write it as a page; raises ``UsageError`` when it cannot be written."""
+    from gpsched.cli.progress import check_writable
+
+    check_writable(html)
+    if json:
         import msgspec
 
         print(msgspec.json.encode(report).decode())
-    elif args.html:
+    elif html:
         from gpsched.tuner.report.page import render
 
-        args.html.write_text(render(report), encoding="utf-8")
+        html.write_text(render(report), encoding="utf-8")
     else:
         from rich.console import Console
 
         from gpsched.tuner.report.table import print_report
 
         print_report(report, Console())
-    return 0
 
 
 def _span(text: str) -> float:
