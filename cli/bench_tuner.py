@@ -43,6 +43,9 @@ def add_parser(actions: Subparsers) -> None:
     parser.add_argument(
         "--scale", type=float, default=5.0, metavar="X", help="real time a µs of the embedded GPU takes"
     )
+    parser.add_argument(
+        "--grid", type=Path, metavar="FILE", help="take the oracles of the same mixes from this earlier result"
+    )
     parser.add_argument("--arms", metavar="A,B", help="only these, of: see --list")
     parser.add_argument("--seeds", type=int, choices=range(1, 21), default=2, metavar="N", help="runs of the tuner (2)")
     parser.add_argument("--quick", action="store_true", help="a coarse grid, one seed, few windows: to see it work")
