@@ -15,7 +15,8 @@ from gpsched.adaptive.policy.admission import Admissions, Claim
 from gpsched.adaptive.policy.conduct import Conduct
 from gpsched.adaptive.policy.demand import Demand
 from gpsched.adaptive.policy.floor import Crowding
-from gpsched.adaptive.policy.situation import Situation
+from gpsched.adaptive.policy.situation import Situation, on_gpus
+from gpsched.adaptive.policy.together import Together
 from gpsched.adaptive.workloads.registry import Process, Registry
 
 
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 
 Gpu = int | None
 _IDLE_S = 10.0  # longer than nearly any work that one call queues
+_ROUNDS = 2  # of turns that tell what each can do in them
 _STEADY = 0.2  # a burst length within this part of the one in use is no news: plans would change every second
 _INSTEAD: dict[str, Class] = {"observe": "unmanaged", "be": "be"}
 _CROWDED = "it always has work: no reservations, and breaks for reservations.be_floor"
@@ -44,6 +46,9 @@ class Contention:
         self._crowding: dict[Gpu, Crowding] = {}
         self._crowded: dict[Gpu, float] = {}
         self._lengths: dict[int, float] = {}
+        self._launches: dict[int, int] = {}
+        self._trials = Together()
+        self._together: frozenset[Gpu] = frozenset()
         self._calls: dict[int, tuple[int, float, bool]] = {}  # so many, since when, and whether there were ever more
 
     # ---- what is seen
@@ -72,14 +77,24 @@ class Contention:
             since, ever = self._clock(), True
         self._calls[pid] = (calls, since, ever)
 
+    def launched(self, pid: int, launches: int) -> None:
+        """A best-effort process has launched so often."""
+        self._launches[pid] = launches
+
     def forget(self, pid: int) -> None:
         """The process ended or is left alone."""
+        self._launches.pop(pid, None)
         for known in (self._demand, self._admissions, self._conduct):
             known.forget(pid)
         self._lengths.pop(pid, None)
         self._calls.pop(pid, None)
 
     # ---- what follows
+
+    @property
+    def together(self) -> frozenset[Gpu]:
+        """GPUs whose several best-effort processes run together."""
+        return self._together
 
     def situation(self, config: Config, has_actuator: Callable[[], bool] = lambda: True) -> Situation:
         """Return what plans and slices depend on; ``has_actuator`` is asked where it matters."""
@@ -89,6 +104,7 @@ class Contention:
             burst_us=dict(self._lengths),
             crowded=dict(self._crowded),
             idle=self._idle(),
+            together=self._together,
             control_us=self._costs["reserve"].need_us,
             switch_us=self._costs["reserve"].switch_us,
             actuator=not self._crowded or has_actuator(),
@@ -110,11 +126,26 @@ class Contention:
         self._judge_crowding(gpus, {gpu: tuned.get(gpu, config).reservations.be_floor for gpu in gpus})
         self._mark(config)
         self._measure_lengths()
+        self._judge_turns(config, tuned)
         return self._state() != before
 
     def _state(self) -> tuple[object, ...]:
         marks = [(each.pid, each.stand_in, each.restraint) for each in self._registry]
-        return marks, dict(self._lengths), dict(self._crowded), self._idle()
+        return marks, dict(self._lengths), dict(self._crowded), self._idle(), self._together
+
+    def _judge_turns(self, config: Config, tuned: Mapping[Gpu, Config]) -> None:
+        """Those whose shares are to differ take turns; others run as they get more done."""
+        together: set[Gpu] = set()
+        for gpu, (lc, be) in on_gpus(list(self._registry)).items():
+            own = tuned.get(gpu, config).reservations
+            weights = {(each.weight, config.tenants.get(each.tenant, 1.0)) for each in be}
+            if len(be) < 2 or len(weights) > 1 or len({each.tenant for each in be}) > 1 or own.be_share < 1.0:
+                continue
+            turn_us = own.turn_us if lc else own.alone_turn_us
+            launches = {each.pid: self._launches.get(each.pid, 0) for each in be}
+            if self._trials.judge(self._clock() / 1e6, launches, _ROUNDS * len(be) * turn_us / 1e6):
+                together.add(gpu)
+        self._together = frozenset(together)
 
     def _gpus(self) -> dict[Gpu, tuple[list[Process], list[Process]]]:
         """By class, whatever they are treated as now."""

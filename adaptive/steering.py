@@ -201,8 +201,10 @@ class Steering:
         return self.contention.situation(self.config, lambda: self._running() is not None)
 
     def turns(self) -> frozenset[int | None]:
-        """GPUs whose best-effort processes can take turns."""
-        crowded = frozenset(gpu for gpu, (_, be) in plans.sharing(self._registry).items() if len(be) > 1)
+        """GPUs whose best-effort processes take turns."""
+        together = self.contention.together
+        several = {gpu for gpu, (_, be) in plans.sharing(self._registry).items() if len(be) > 1}
+        crowded = frozenset(several - together)
         return crowded if crowded and self._running() is not None else frozenset()
 
     def set_aside(self, process: Process) -> None:

@@ -68,7 +68,8 @@ def build(
         own = tuned.get(gpu, settings)
         crowded = bool(lc and be) and gpu in situation.crowded
         rest = floor.breaks(situation.crowded[gpu], own.break_us) if crowded else (0, 0)
-        gpus.append(GpuPlan(_turns(be, own, situation, alone=not lc), 1.0 - own.be_floor if be else None, *rest))
+        each = () if gpu in situation.together else _turns(be, own, situation, alone=not lc)
+        gpus.append(GpuPlan(each, 1.0 - own.be_floor if be else None, *rest))
         for turn, process in enumerate(be):
             members += _members(process, gpu, Role.BE, index, turn)
         meet = any(standing.keeps_off for standing in order.values())

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from gpsched.adaptive.config import Timeslice
 from gpsched.adaptive.policy import floor
 from gpsched.adaptive.policy.situation import Situation, on_gpus, refused_on
+from gpsched.adaptive.policy.together import SLICE_US
 from gpsched.adaptive.workloads.registry import Process
 
 
@@ -88,6 +89,8 @@ class _OneGpu:
             return Decision(
                 self.settings.be_us, f"gives way to latency-critical work, and takes turns with {others} other"
             )
+        if others and self.gpu in self.situation.together:
+            return Decision(SLICE_US, f"runs together with {others} other best-effort: they do more so than in turns")
         if others:
             return Decision(None, f"{len(self.be)} best-effort processes on this GPU: short slices would starve them")
         return Decision(self.settings.be_us, "gives way to latency-critical work at once")

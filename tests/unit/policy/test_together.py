@@ -1,0 +1,83 @@
+"""Turns or together: tried, chosen by what is launched, tried again when that changes."""
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpsched.adaptive.policy.together import Together
+
+
+Rates = Callable[[bool], dict[int, float]]
+
+
+class Node:
+    """Processes that launch at rates which depend on the way they run."""
+
+    def __init__(self, rates: Rates) -> None:
+        self.rates, self.policy, self.now_s, self.together = rates, Together(), 0.0, True
+        self.launches = dict.fromkeys(rates(True), 0.0)
+        self.ways: list[bool] = []
+
+    def seconds(self, count: int) -> "Node":
+        for _ in range(count):
+            self.now_s += 1.0
+            for pid, rate in self.rates(self.together).items():
+                self.launches[pid] += rate
+            counted = {pid: int(count) for pid, count in self.launches.items()}
+            self.together = self.policy.judge(self.now_s, counted, 2.0)
+            self.ways.append(self.together)
+        return self
+
+
+def rhythmic(together: bool) -> dict[int, float]:
+    """At a rhythm of their own: in turns each gets done what falls into its turn."""
+    return dict.fromkeys((1, 2, 3, 4), 100.0 if together else 25.0)
+
+
+def busy(together: bool) -> dict[int, float]:
+    """Always at work: together they spend half of the time on switches."""
+    return dict.fromkeys((1, 2), 540.0 if together else 1150.0)
+
+
+def test_those_with_a_rhythm_run_together_and_those_at_work_take_turns() -> None:
+    assert Node(rhythmic).seconds(30).ways[10:] == [True] * 20
+    assert Node(busy).seconds(30).ways[10:] == [False] * 20
+
+
+def test_a_trial_is_short_and_rare() -> None:
+    ways = Node(busy).seconds(240).ways
+    assert sum(ways) <= 10
+
+
+def test_equal_ways_mean_turns() -> None:
+    assert not Node(lambda _together: {1: 100.0, 2: 50.0}).seconds(30).together
+
+
+def test_another_behaviour_is_noticed() -> None:
+    node = Node(rhythmic).seconds(30)
+    node.rates = lambda together: dict.fromkeys((1, 2, 3, 4), 250.0 if together else 450.0)
+    node.seconds(30)
+    assert not node.together
+
+
+def test_known_processes_are_not_tried_again() -> None:
+    node = Node(busy).seconds(30)
+    other = {7: 0, 8: 0}
+    for second in range(20):
+        node.policy.judge(node.now_s + second, other, 2.0)
+    node.now_s += 20
+    assert node.seconds(20).ways[-20:] == [False] * 20
+
+
+def test_those_that_launch_nothing_take_turns() -> None:
+    assert not Node(lambda _together: {1: 0.0, 2: 0.0}).seconds(30).together
+
+
+@given(
+    st.lists(st.dictionaries(st.integers(1, 4), st.integers(0, 10**9), min_size=2), max_size=60), st.floats(0.0, 20.0)
+)
+def test_whatever_is_counted_there_is_an_answer(counts: list[dict[int, int]], window_s: float) -> None:
+    policy = Together()
+    for second, launches in enumerate(counts):
+        assert policy.judge(float(second), launches, window_s) in (True, False)
