@@ -7,7 +7,6 @@
  *
  * set_callbacks is never called: nvidia-modeset owns the one slot.
  */
-#ifdef GPSCHED_COMPANION
 #include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/ptrace.h>
@@ -15,8 +14,6 @@
 
 #include "gpsched.h"
 #include "internal.h"
-
-#define NV04_CONTROL 0x36
 
 struct modeset_ops { /* nvidia_modeset_rm_ops_t, the same from 535 to 595 */
 	const char *version_string;
@@ -34,15 +31,6 @@ struct modeset_ops { /* nvidia_modeset_rm_ops_t, the same from 535 to 595 */
 
 extern u32 nvidia_get_rm_ops(struct modeset_ops *ops);
 
-struct kernel_op { /* nvidia_kernel_rmapi_ops_t */
-	u32 op;
-	u32 pad;
-	union {
-		struct gs_nvos54 control;
-		u8 room[256];
-	};
-};
-
 struct call {
 	const void *file, *arg;
 	unsigned int cmd;
@@ -54,18 +42,7 @@ static bool suspended; /* under gs_control_mutex, which is owned around every co
 
 u32 gs_rm_control(u32 client, u32 object, u32 cmd, void *params, u32 size)
 {
-	struct kernel_op op = {
-	    .op = NV04_CONTROL,
-	    .control =
-		{
-		    .client = client,
-		    .object = object,
-		    .cmd = cmd,
-		    .params = (u64)(uintptr_t)params,
-		    .params_size = size,
-		    .status = GS_NV_ERR_GENERIC,
-		},
-	};
+	struct gs_kernel_op op = gs_kernel_control(client, object, cmd, params, size);
 	void *stack = NULL;
 
 	might_sleep();
@@ -206,4 +183,3 @@ module_exit(companion_exit);
 MODULE_LICENSE("Dual MIT/GPL");
 MODULE_DESCRIPTION("gpsched's control plane beside an unpatched NVIDIA driver");
 MODULE_VERSION("1");
-#endif

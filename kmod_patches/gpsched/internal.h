@@ -27,71 +27,11 @@
 #include <linux/version.h>
 #include <linux/workqueue.h>
 
+#include "rmabi.h"
 #include "uapi.h"
 
 #undef pr_fmt
 #define pr_fmt(fmt) "gpsched: " fmt
-
-/* ---- the RM's ABI: file names and sizes in facts of the driver, the same from 535 to 595 ---- */
-#define GS_ESC_RM_FREE 0x29
-#define GS_ESC_RM_CONTROL 0x2a
-#define GS_ESC_RM_ALLOC 0x2b
-#define GS_ESC_RM_DUP 0x34
-
-#define GS_NV_OK 0u
-#define GS_NV_ERR_GENERIC 0xffffu
-#define GS_RM_SET_TIMESLICE 0xa06c0103u
-#define GS_RM_GET_TIMESLICE 0xa06c0104u
-#define GS_RM_PREEMPT 0xa06c0105u
-#define GS_RM_SET_INTERLEAVE 0xa06c0107u
-#define GS_RM_GET_INTERLEAVE 0xa06c0108u
-#define GS_RM_RESTART_RUNLIST 0xa06f0111u
-#define GS_RM_DISABLE_CHANNELS 0x2080110bu
-#define GS_RM_GPU_GET_ID 0x20800142u
-
-#define GS_CLASS_DEVICE 0x0080u
-#define GS_CLASS_SUBDEVICE 0x2080u
-#define GS_CLASS_GROUP 0xa06cu
-
-struct gs_nvos00 {
-	u32 client, parent, object, status;
-};
-struct gs_nvos21 { /* also the head of NVOS64 */
-	u32 client, parent, object, class_;
-	u64 params;
-	u32 params_size, status;
-};
-struct gs_nvos64 {
-	u32 client, parent, object, class_;
-	u64 params, rights;
-	u32 params_size, flags, status, pad;
-};
-struct gs_nvos54 {
-	u32 client, object, cmd, flags;
-	u64 params;
-	u32 params_size, status;
-};
-struct gs_nvos55 {
-	u32 client, parent, object, source_client, source_object, flags, status;
-};
-
-struct gs_rm_timeslice {
-	u64 us;
-};
-struct gs_rm_preempt {
-	u8 wait, manual_timeout, pad[2];
-	u32 timeout_us;
-};
-struct gs_rm_restart {
-	u8 force, bypass_wait;
-};
-struct gs_rm_disable {
-	u8 disable, pad0[3];
-	u32 count;
-	u8 scheduling_only, rewind, pad1[6];
-	u64 event;
-	u32 client[64], channel[64];
-};
 
 /* ---- the registry ---- */
 #define GS_MAX_OBJECTS 8192 /* of one client; CUDA needs under a hundred */
@@ -223,7 +163,7 @@ void gs_owner_set_timeslice(u32 client, u32 handle, u32 us);
 bool gs_client_ends(const void *file, u32 handle);
 bool gs_file_closed(const void *file);
 
-/* ---- control.c, settle.c, watchdog.c: what is held, making it so, and undoing it ---- */
+/* ---- control.c, settle.c, disable.c, watchdog.c: what is held, making it so, and undoing it ---- */
 struct gs_controller {
 	struct list_head all;
 	struct list_head holds;
@@ -281,6 +221,9 @@ void gs_control_exit(void);
 void gs_hold_drop(struct gs_hold *hold, struct list_head *dirty);
 void gs_mark(struct list_head *dirty, struct gs_group *group, enum gs_field field);
 void gs_settle(struct list_head *dirty);
+void gs_settle_disabled(struct list_head *dirty, u32 value);
+u32 gs_wanted(struct gs_setting *setting);
+u32 gs_issue(u32 client, u32 object, u32 cmd, void *params, u32 size);
 u32 gs_preempt(struct gs_group *group, u32 timeout_us);
 u32 gs_restart(struct gs_group *group, u32 value);
 int gs_errno(u32 status);
@@ -305,7 +248,7 @@ int gs_plan_request(u32 id, enum gs_cmd what);
 void gs_plans_drop_all(struct gs_controller *owner);
 void gs_plan_exit(void);
 
-/* netlink.c */
+/* netlink.c, message.c */
 int gs_netlink_init(void);
 void gs_netlink_exit(void);
 void gs_notify_group(enum gs_cmd what, const struct gpsched_group *group);

@@ -1,84 +1,13 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * The registry: RM clients, the objects that lead to channel groups, and the groups.
- *
- * It is told of every successful RM_ALLOC, RM_FREE, DUP_OBJECT and close. Objects form the RM's own tree, so that
- * the free of a parent (a device, a client) takes its children along. Whatever it may miss (an object freed because
- * another one that it depends on was) shows when a control answers "no such object"; nothing here relies on it.
+ * The registry is told of every successful RM_ALLOC, RM_FREE, DUP_OBJECT and close. Whatever it may miss (an object
+ * freed because another one that it depends on was) shows when a control answers "no such object"; nothing here relies
+ * on it.
  */
-#include <linux/cgroup.h>
 #include <linux/cred.h>
-#include <linux/hashtable.h>
 #include <linux/sched/signal.h>
-#include <linux/xarray.h>
 
-#include "internal.h"
-
-DEFINE_SPINLOCK(gs_registry_lock);
-atomic64_t gs_counters[GS_COUNTERS];
-
-static DEFINE_HASHTABLE(clients_by_handle, 10);
-static DEFINE_HASHTABLE(clients_by_file, 10);
-static DEFINE_HASHTABLE(objects_by_handle, 12);
-
-void *gs_alloc(size_t size, gfp_t gfp)
-{
-	void *memory = gs_test_fail_alloc() ? NULL : kzalloc(size, gfp | __GFP_NOWARN);
-
-	if (memory)
-		gs_count(GS_COUNT_ALLOCATED, 1);
-	return memory;
-}
-
-void gs_free(void *memory)
-{
-	if (!memory)
-		return;
-	gs_count(GS_COUNT_ALLOCATED, -1);
-	kfree(memory);
-}
-
-static u64 object_key(u32 client, u32 handle)
-{
-	return (u64)client << 32 | handle;
-}
-
-static struct gs_client *find_client(u32 handle)
-{
-	struct gs_client *client;
-
-	hash_for_each_possible(clients_by_handle, client, by_handle, handle)
-		if (client->handle == handle)
-			return client;
-	return NULL;
-}
-
-static struct gs_object *find_object(u32 client, u32 handle)
-{
-	struct gs_object *object;
-
-	hash_for_each_possible(objects_by_handle, object, by_handle, object_key(client, handle))
-		if (object->handle == handle && object->client->handle == client)
-			return object;
-	return NULL;
-}
-
-#ifdef GPSCHED_TEST
-bool gs_object_believed(u32 client, u32 handle)
-{
-	struct gs_object *object;
-	unsigned long flags;
-	bool believed;
-
-	spin_lock_irqsave(&gs_registry_lock, flags);
-	object = find_object(client, handle);
-	believed = object && object->believed;
-	spin_unlock_irqrestore(&gs_registry_lock, flags);
-	return believed;
-}
-#endif
-
-/* ---- what the driver tells ---- */
+#include "registry.h"
 
 struct news { /* gathered under the lock, told after it */
 	struct list_head dead;
@@ -110,114 +39,10 @@ static u32 engine_of(u32 class_)
 	return GS_ENGINE_OTHER;
 }
 
-/* Takes one object out of every index; its children are the caller's. */
-static void unlink_object(struct gs_object *object, struct list_head *dead)
-{
-	struct gs_group *group = object->group;
-
-	hash_del(&object->by_handle);
-	list_del_init(&object->flat);
-	list_move_tail(&object->sibling, dead);
-	if (group) {
-		list_del_init(&object->in_group);
-		if (object->kind == GS_KIND_GROUP && list_empty(&group->names))
-			gs_group_ends(group);
-	}
-	if (object->kind != GS_KIND_CLIENT) {
-		object->client->objects--;
-		gs_count(GS_COUNT_OBJECTS, -1);
-	}
-}
-
-/* Takes an object and all below it: breadth first, the list itself is the queue. */
-static void unlink_tree(struct gs_object *top, struct list_head *dead)
-{
-	struct gs_object *object = top, *child, *next;
-
-	unlink_object(top, dead);
-	list_for_each_entry_from(object, dead, sibling)
-		list_for_each_entry_safe(child, next, &object->children, sibling)
-			unlink_object(child, dead);
-	if (top->kind == GS_KIND_CLIENT) {
-		hash_del(&top->client->by_handle);
-		hash_del(&top->client->by_file);
-		gs_count(GS_COUNT_CLIENTS, -1);
-	}
-}
-
-static void tell_removed(struct gs_group *group, u32 client, u32 handle)
-{
-	struct gpsched_group gone = {.id = group->id,
-				     .pid = group->pid,
-				     .client = client,
-				     .handle = handle,
-				     .engine = group->engine,
-				     .device = group->device};
-
-	gs_notify_group(GS_CMD_REMOVED, &gone);
-	gpsched_on_group(&gone, 0);
-}
-
-/* Frees what was unlinked; children come after their parents in the list, so a client goes with its last object. */
-static void bury(struct list_head *dead)
-{
-	struct gs_object *object, *next;
-	bool woken = false;
-
-	list_for_each_entry_safe_reverse(object, next, dead, sibling) {
-		struct gs_client *client = object->client;
-
-		if (object->kind == GS_KIND_GROUP && READ_ONCE(object->group->dead) && !object->group->told) {
-			object->group->told = true;
-			tell_removed(object->group, client->handle, object->handle);
-			woken = true;
-		}
-		if (object->group)
-			gs_group_put(object->group);
-		if (object->kind == GS_KIND_CLIENT) {
-			put_pid(client->pid);
-			gs_free(client);
-		}
-		gs_free(object);
-	}
-	if (woken)
-		gs_watchdog_kick(0);
-}
-
-static struct gs_object *object_new(u32 handle, u32 class_, enum gs_kind kind)
-{
-	struct gs_object *object = gs_alloc(sizeof(*object), GS_GFP);
-
-	if (!object)
-		return NULL;
-	INIT_LIST_HEAD(&object->sibling);
-	INIT_LIST_HEAD(&object->children);
-	INIT_LIST_HEAD(&object->flat);
-	INIT_LIST_HEAD(&object->in_group);
-	object->handle = handle;
-	object->class_ = class_;
-	object->kind = kind;
-	return object;
-}
-
-static void link_object(struct gs_object *object, struct gs_client *client, struct gs_object *parent)
-{
-	object->client = client;
-	object->parent = parent;
-	hash_add(objects_by_handle, &object->by_handle, object_key(client->handle, object->handle));
-	list_add_tail(&object->flat, &client->flat);
-	if (parent)
-		list_add_tail(&object->sibling, &parent->children);
-	if (object->kind != GS_KIND_CLIENT) {
-		client->objects++;
-		gs_count(GS_COUNT_OBJECTS, 1);
-	}
-}
-
 static void add_client(const void *file, u32 handle)
 {
 	struct gs_client *client = gs_alloc(sizeof(*client), GS_GFP), *old;
-	struct gs_object *root = object_new(handle, 0x41, GS_KIND_CLIENT);
+	struct gs_object *root = gs_object_new(handle, 0x41, GS_KIND_CLIENT);
 	unsigned long flags;
 	LIST_HEAD(dead);
 
@@ -234,15 +59,12 @@ static void add_client(const void *file, u32 handle)
 	client->uid = current_euid();
 	client->pid = get_pid(task_tgid(current));
 	spin_lock_irqsave(&gs_registry_lock, flags);
-	old = find_client(handle);
+	old = gs_find_client(handle);
 	if (old)
-		unlink_tree(old->root, &dead);
-	hash_add(clients_by_handle, &client->by_handle, handle);
-	hash_add(clients_by_file, &client->by_file, (unsigned long)file);
-	link_object(root, client, NULL);
-	gs_count(GS_COUNT_CLIENTS, 1);
+		gs_unlink_tree(old->root, &dead);
+	gs_link_client(client);
 	spin_unlock_irqrestore(&gs_registry_lock, flags);
-	bury(&dead);
+	gs_bury(&dead);
 }
 
 /* A forked child goes on with its dead parent's descriptor: from now on the client is the child's. */
@@ -297,19 +119,19 @@ static void engine_known(struct gs_object *channel, u32 class_, struct news *new
 static bool enter(struct gs_client *client, struct gs_object *object, u32 parent, struct gs_group *group,
 		  struct news *news)
 {
-	struct gs_object *old = find_object(client->handle, object->handle), *above;
+	struct gs_object *old = gs_find_object(client->handle, object->handle), *above;
 
 	if (old && old->kind == GS_KIND_CLIENT)
 		return false;
 	if (old)
-		unlink_tree(old, &news->dead);
+		gs_unlink_tree(old, &news->dead);
 	if (client->objects >= GS_MAX_OBJECTS)
 		return false;
 	adopt(client);
-	above = find_object(client->handle, parent) ?: client->root;
-	link_object(object, client, above);
+	above = gs_find_object(client->handle, parent) ?: client->root;
+	gs_link_object(object, client, above);
 	if (object->kind == GS_KIND_GROUP && !group->id && !gs_group_begins(group, object)) {
-		unlink_tree(object, &news->dead);
+		gs_unlink_tree(object, &news->dead);
 		list_del_init(&object->sibling);
 		return false;
 	}
@@ -326,7 +148,7 @@ static bool enter(struct gs_client *client, struct gs_object *object, u32 parent
 
 static void tell(struct news *news)
 {
-	bury(&news->dead);
+	gs_bury(&news->dead);
 	if (news->kick)
 		gs_watchdog_kick(0);
 	if (!news->tell)
@@ -342,7 +164,7 @@ static void note_engine(u32 client, u32 parent, u32 class_)
 	unsigned long flags;
 
 	spin_lock_irqsave(&gs_registry_lock, flags);
-	channel = find_object(client, parent);
+	channel = gs_find_object(client, parent);
 	if (channel && channel->kind == GS_KIND_CHANNEL)
 		engine_known(channel, class_, &news);
 	spin_unlock_irqrestore(&gs_registry_lock, flags);
@@ -368,14 +190,14 @@ void gs_object_added(const void *file, u32 client_handle, u32 parent, u32 handle
 		add_client(file, handle);
 		return;
 	}
-	object = object_new(handle, class_, kind);
+	object = gs_object_new(handle, class_, kind);
 	if (object && kind == GS_KIND_GROUP)
 		group = gs_group_new(GS_GFP);
 	if (object && (kind != GS_KIND_GROUP || group)) {
 		object->device = kind == GS_KIND_DEVICE ? value : 0;
 		object->believed = believed;
 		spin_lock_irqsave(&gs_registry_lock, flags);
-		client = find_client(client_handle);
+		client = gs_find_client(client_handle);
 		/* The RM lets only the client's own file allocate, so another one here means that we missed a close. */
 		if (client && client->file == file)
 			entered = enter(client, object, parent, group, &news);
@@ -392,14 +214,14 @@ void gs_object_added(const void *file, u32 client_handle, u32 parent, u32 handle
 void gs_object_duplicated(const struct gs_nvos55 *dup)
 {
 	struct news news = {.dead = LIST_HEAD_INIT(news.dead)};
-	struct gs_object *source, *object = object_new(dup->object, 0, GS_KIND_CHANNEL);
+	struct gs_object *source, *object = gs_object_new(dup->object, 0, GS_KIND_CHANNEL);
 	struct gs_client *client;
 	unsigned long flags;
 	bool entered = false, wanted;
 
 	spin_lock_irqsave(&gs_registry_lock, flags);
-	client = find_client(dup->client);
-	source = find_object(dup->source_client, dup->source_object);
+	client = gs_find_client(dup->client);
+	source = gs_find_object(dup->source_client, dup->source_object);
 	wanted = client && source && source->kind != GS_KIND_CLIENT;
 	if (wanted && object) {
 		object->class_ = source->class_;
@@ -424,11 +246,11 @@ void gs_object_freed(u32 client, u32 handle)
 	LIST_HEAD(dead);
 
 	spin_lock_irqsave(&gs_registry_lock, flags);
-	object = find_object(client, handle);
+	object = gs_find_object(client, handle);
 	if (object)
-		unlink_tree(object, &dead);
+		gs_unlink_tree(object, &dead);
 	spin_unlock_irqrestore(&gs_registry_lock, flags);
-	bury(&dead);
+	gs_bury(&dead);
 }
 
 /* The RM no longer knows the group: we missed its end. */
@@ -440,9 +262,9 @@ void gs_group_forget(struct gs_group *group)
 
 	spin_lock_irqsave(&gs_registry_lock, flags);
 	while ((name = gs_first_name(group)))
-		unlink_tree(name, &dead);
+		gs_unlink_tree(name, &dead);
 	spin_unlock_irqrestore(&gs_registry_lock, flags);
-	bury(&dead);
+	gs_bury(&dead);
 }
 
 void gs_owner_set_timeslice(u32 client, u32 handle, u32 us)
@@ -452,7 +274,7 @@ void gs_owner_set_timeslice(u32 client, u32 handle, u32 us)
 	bool held = false;
 
 	spin_lock_irqsave(&gs_registry_lock, flags);
-	object = find_object(client, handle);
+	object = gs_find_object(client, handle);
 	if (object && object->kind == GS_KIND_GROUP && READ_ONCE(object->group->setting[GS_FIELD_TIMESLICE].known)) {
 		object->group->owner_timeslice = us;
 		gs_attend(object->group);
@@ -471,13 +293,13 @@ bool gs_client_ends(const void *file, u32 handle)
 	LIST_HEAD(dead);
 
 	spin_lock_irqsave(&gs_registry_lock, flags);
-	client = find_client(handle);
+	client = gs_find_client(handle);
 	if (client && client->file == file)
-		unlink_tree(client->root, &dead);
+		gs_unlink_tree(client->root, &dead);
 	spin_unlock_irqrestore(&gs_registry_lock, flags);
 	if (list_empty(&dead))
 		return false;
-	bury(&dead);
+	gs_bury(&dead);
 	return true;
 }
 
@@ -485,34 +307,15 @@ bool gs_client_ends(const void *file, u32 handle)
 bool gs_file_closed(const void *file)
 {
 	struct gs_client *client;
-	struct hlist_node *next;
 	unsigned long flags;
 	LIST_HEAD(dead);
 
 	spin_lock_irqsave(&gs_registry_lock, flags);
-	hash_for_each_possible_safe(clients_by_file, client, next, by_file, (unsigned long)file)
-		if (client->file == file)
-			unlink_tree(client->root, &dead);
+	while ((client = gs_client_of_file(file)))
+		gs_unlink_tree(client->root, &dead);
 	spin_unlock_irqrestore(&gs_registry_lock, flags);
 	if (list_empty(&dead))
 		return false;
-	bury(&dead);
+	gs_bury(&dead);
 	return true;
-}
-
-/* The driver unloads only when no file is open, the companion module at any time. */
-void gs_registry_exit(void)
-{
-	struct gs_client *client;
-	struct hlist_node *next;
-	unsigned long flags;
-	LIST_HEAD(dead);
-	int bucket;
-
-	spin_lock_irqsave(&gs_registry_lock, flags);
-	hash_for_each_safe(clients_by_handle, bucket, next, client, by_handle)
-		unlink_tree(client->root, &dead);
-	spin_unlock_irqrestore(&gs_registry_lock, flags);
-	bury(&dead);
-	gs_groups_exit();
 }

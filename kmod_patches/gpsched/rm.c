@@ -6,37 +6,14 @@
  * The power-management lock is only tried: while the driver is suspended or being suspended its writer may own it for
  * long, and waiting for it here would keep the system from freezing its tasks. The caller gets GS_RM_SUSPENDED.
  */
-#ifndef GPSCHED_COMPANION
 #include "os-interface.h"
 #include "nv-linux.h"
 
 #include "internal.h"
 
-#define NV04_CONTROL 0x36 /* nvos.h */
-
-struct kernel_op { /* nvidia_kernel_rmapi_ops_t */
-	u32 op;
-	u32 pad;
-	union {
-		struct gs_nvos54 control;
-		u8 room[256]; /* the union's largest member is smaller */
-	};
-};
-
 u32 gs_rm_control(u32 client, u32 object, u32 cmd, void *params, u32 size)
 {
-	struct kernel_op op = {
-	    .op = NV04_CONTROL,
-	    .control =
-		{
-		    .client = client,
-		    .object = object,
-		    .cmd = cmd,
-		    .params = (u64)(uintptr_t)params,
-		    .params_size = size,
-		    .status = GS_NV_ERR_GENERIC,
-		},
-	};
+	struct gs_kernel_op op = gs_kernel_control(client, object, cmd, params, size);
 	nvidia_stack_t *stack = NULL;
 
 	might_sleep();
@@ -61,4 +38,3 @@ u32 gs_rm_features(void)
 {
 	return 0;
 }
-#endif

@@ -11,13 +11,7 @@
 
 #define RETRY_MS 1000
 
-/* One batch for FIFO_DISABLE_CHANNELS; too large for the stack. Under the mutex. */
-static struct {
-	struct gs_rm_disable params;
-	struct gs_group *from[64];
-	struct gs_names names;
-	u32 client, subdevice, device;
-} batch;
+static struct gs_names names; /* too large for the stack; under the mutex */
 
 DECLARE_RWSEM(gs_gate);
 
@@ -36,9 +30,6 @@ bool gs_status_gone(u32 status)
 	return false;
 }
 
-#define NV_ERR_OBJECT_NOT_FOUND 0x57u
-#define NV_ERR_INVALID_DEVICE 0x26u
-
 int gs_errno(u32 status)
 {
 	if (status == GS_NV_OK)
@@ -54,13 +45,13 @@ int gs_errno(u32 status)
 		return -EOPNOTSUPP;
 	case 0x65: /* TIMEOUT */
 		return -ETIMEDOUT;
-	case NV_ERR_INVALID_DEVICE:
+	case GS_NV_ERR_INVALID_DEVICE:
 		return -ENODEV;
 	}
 	return -EIO;
 }
 
-static u32 issue(u32 client, u32 object, u32 cmd, void *params, u32 size)
+u32 gs_issue(u32 client, u32 object, u32 cmd, void *params, u32 size)
 {
 	u32 status;
 
@@ -81,14 +72,14 @@ static u32 read_word(struct gs_group *group, enum gs_field field, u32 *value)
 	struct gs_rm_timeslice slice = {0};
 	u32 level = 0, status;
 
-	if (!gs_group_names(group, 0, &batch.names))
-		return NV_ERR_OBJECT_NOT_FOUND;
+	if (!gs_group_names(group, 0, &names))
+		return GS_NV_ERR_OBJECT_NOT_FOUND;
 	if (field == GS_FIELD_TIMESLICE) {
-		status = issue(batch.names.client, batch.names.handle, GS_RM_GET_TIMESLICE, &slice, sizeof(slice));
+		status = gs_issue(names.client, names.handle, GS_RM_GET_TIMESLICE, &slice, sizeof(slice));
 		*value = min_t(u64, slice.us, U32_MAX);
 		return status;
 	}
-	status = issue(batch.names.client, batch.names.handle, GS_RM_GET_INTERLEAVE, &level, sizeof(level));
+	status = gs_issue(names.client, names.handle, GS_RM_GET_INTERLEAVE, &level, sizeof(level));
 	*value = level;
 	return status;
 }
@@ -104,29 +95,29 @@ u32 gs_read_timeslice(struct gs_group *group, u64 *us)
 	return status;
 }
 
-static u32 write_names(const struct gs_names *names, enum gs_field field, u32 value)
+static u32 write_names(enum gs_field field, u32 value)
 {
 	struct gs_rm_timeslice slice = {.us = value};
 
 	if (field == GS_FIELD_TIMESLICE)
-		return issue(names->client, names->handle, GS_RM_SET_TIMESLICE, &slice, sizeof(slice));
-	return issue(names->client, names->handle, GS_RM_SET_INTERLEAVE, &value, sizeof(value));
+		return gs_issue(names.client, names.handle, GS_RM_SET_TIMESLICE, &slice, sizeof(slice));
+	return gs_issue(names.client, names.handle, GS_RM_SET_INTERLEAVE, &value, sizeof(value));
 }
 
 static u32 write_word(struct gs_group *group, enum gs_field field, u32 value)
 {
 	u32 status;
 
-	if (!gs_group_names(group, 0, &batch.names))
-		return NV_ERR_OBJECT_NOT_FOUND;
-	status = write_names(&batch.names, field, value);
+	if (!gs_group_names(group, 0, &names))
+		return GS_NV_ERR_OBJECT_NOT_FOUND;
+	status = write_names(field, value);
 	/* It died meanwhile, and the handle may already name another group: that one gets back what was there. */
 	if (!status && READ_ONCE(group->dead))
-		write_names(&batch.names, field, group->setting[field].original);
+		write_names(field, group->setting[field].original);
 	return status;
 }
 
-static u32 wanted(struct gs_setting *setting)
+u32 gs_wanted(struct gs_setting *setting)
 {
 	struct gs_hold *newest = list_first_entry_or_null(&setting->holds, struct gs_hold, in_setting);
 
@@ -147,152 +138,14 @@ static u32 settle_word(struct gs_group *group, enum gs_field field)
 		setting->applied = setting->original;
 		setting->known = true;
 	}
-	if (setting->applied == wanted(setting) && !setting->stale)
+	if (setting->applied == gs_wanted(setting) && !setting->stale)
 		return GS_NV_OK;
-	status = write_word(group, field, wanted(setting));
+	status = write_word(group, field, gs_wanted(setting));
 	if (status)
 		return status;
-	setting->applied = wanted(setting);
+	setting->applied = gs_wanted(setting);
 	setting->stale = false;
 	return GS_NV_OK;
-}
-
-/* ---- disabling, in batches ---- */
-
-static void prepare_params(u32 value)
-{
-	memset(&batch.params, 0, sizeof(batch.params));
-	batch.params.disable = value != 0;
-	batch.params.scheduling_only = value == GS_DISABLED_SCHEDULING;
-}
-
-/* Channel by channel, by the group's own client: for a batch that the RM refused as a whole. */
-static u32 switch_alone(struct gs_group *group, u32 value)
-{
-	struct gs_rm_disable *params = &batch.params;
-	u32 first = 0, index, status, worst = GS_NV_OK;
-
-	do {
-		if (!gs_group_names(group, first, &batch.names))
-			return NV_ERR_OBJECT_NOT_FOUND;
-		for (index = 0; index < batch.names.channels; index++) {
-			prepare_params(value);
-			params->count = 1;
-			params->client[0] = batch.names.channel_client[index];
-			params->channel[0] = batch.names.channel[index];
-			status = issue(batch.names.subdevice_client, batch.names.subdevice, GS_RM_DISABLE_CHANNELS,
-				       params, sizeof(*params));
-			if (status && !gs_status_gone(status))
-				worst = status;
-		}
-		first += batch.names.channels;
-	} while (batch.names.channels == ARRAY_SIZE(batch.names.channel));
-	return worst;
-}
-
-/* A group died while it was being disabled; its handles may already name other channels: enable those. */
-static void enable_reused(void)
-{
-	struct gs_rm_disable *params = &batch.params;
-	u32 index, count = 0;
-
-	for (index = 0; index < params->count; index++) {
-		if (!READ_ONCE(batch.from[index]->dead))
-			continue;
-		params->client[count] = params->client[index];
-		params->channel[count++] = params->channel[index];
-	}
-	if (!count)
-		return;
-	params->count = count;
-	params->disable = 0;
-	params->scheduling_only = 0;
-	issue(batch.client, batch.subdevice, GS_RM_DISABLE_CHANNELS, params, sizeof(*params));
-}
-
-static void flush(struct list_head *dirty, u32 value)
-{
-	struct gs_group *group;
-	u32 status;
-
-	if (!batch.params.count)
-		return;
-	status = issue(batch.client, batch.subdevice, GS_RM_DISABLE_CHANNELS, &batch.params, sizeof(batch.params));
-	if (!status && value)
-		enable_reused();
-	list_for_each_entry(group, dirty, dirty) {
-		if (!group->in_batch)
-			continue;
-		group->in_batch = false;
-		if (status)
-			group->setting[GS_FIELD_DISABLED].status =
-			    status == GS_RM_SUSPENDED ? status : switch_alone(group, value);
-	}
-	prepare_params(value);
-}
-
-static u32 add_to_batch(struct list_head *dirty, struct gs_group *group, u32 value)
-{
-	struct gs_names *names = &batch.names;
-	u32 first = 0, index;
-
-	do {
-		if (!gs_group_names(group, first, names))
-			return NV_ERR_OBJECT_NOT_FOUND;
-		if (!names->subdevice && names->channels)
-			return NV_ERR_INVALID_DEVICE;
-		if (batch.params.count + names->channels > 64 || batch.device != group->device) {
-			flush(dirty, value);
-			/* flush() may have used names */
-			if (!gs_group_names(group, first, names))
-				return NV_ERR_OBJECT_NOT_FOUND;
-		}
-		for (index = 0; index < names->channels; index++) {
-			batch.from[batch.params.count] = group;
-			batch.params.client[batch.params.count] = names->channel_client[index];
-			batch.params.channel[batch.params.count++] = names->channel[index];
-		}
-		if (names->channels) {
-			batch.client = names->subdevice_client;
-			batch.subdevice = names->subdevice;
-			batch.device = group->device;
-			group->in_batch = true;
-		}
-		first += names->channels;
-	} while (names->channels == ARRAY_SIZE(names->channel));
-	return GS_NV_OK;
-}
-
-static bool to_switch(struct gs_group *group, u32 value)
-{
-	struct gs_setting *setting = &group->setting[GS_FIELD_DISABLED];
-
-	return group->dirty_fields & BIT(GS_FIELD_DISABLED) && wanted(setting) == value &&
-	       (setting->applied != value || setting->stale);
-}
-
-static void settle_disabled(struct list_head *dirty, u32 value)
-{
-	struct gs_group *group;
-
-	prepare_params(value);
-	list_for_each_entry(group, dirty, dirty)
-		if (to_switch(group, value)) {
-			u32 status = add_to_batch(dirty, group, value);
-
-			if (status)
-				group->setting[GS_FIELD_DISABLED].status = status;
-		}
-	flush(dirty, value);
-	list_for_each_entry(group, dirty, dirty) {
-		struct gs_setting *setting = &group->setting[GS_FIELD_DISABLED];
-
-		if (!to_switch(group, value) || setting->status)
-			continue;
-		setting->known = true;
-		setting->applied = value;
-		setting->stale = false;
-	}
 }
 
 /* ---- what has no lasting effect ---- */
@@ -305,9 +158,9 @@ static u32 preempt(struct gs_group *group, u32 timeout_us)
 	    .timeout_us = timeout_us,
 	};
 
-	if (!gs_group_names(group, 0, &batch.names))
-		return NV_ERR_OBJECT_NOT_FOUND;
-	return issue(batch.names.client, batch.names.handle, GS_RM_PREEMPT, &params, sizeof(params));
+	if (!gs_group_names(group, 0, &names))
+		return GS_NV_ERR_OBJECT_NOT_FOUND;
+	return gs_issue(names.client, names.handle, GS_RM_PREEMPT, &params, sizeof(params));
 }
 
 static u32 restart(struct gs_group *group, u32 value)
@@ -317,10 +170,9 @@ static u32 restart(struct gs_group *group, u32 value)
 	    .bypass_wait = (value & GS_RESTART_WAIT) == 0,
 	};
 
-	if (!gs_group_names(group, 0, &batch.names) || !batch.names.channels)
-		return NV_ERR_OBJECT_NOT_FOUND;
-	return issue(batch.names.channel_client[0], batch.names.channel[0], GS_RM_RESTART_RUNLIST, &params,
-		     sizeof(params));
+	if (!gs_group_names(group, 0, &names) || !names.channels)
+		return GS_NV_ERR_OBJECT_NOT_FOUND;
+	return gs_issue(names.channel_client[0], names.channel[0], GS_RM_RESTART_RUNLIST, &params, sizeof(params));
 }
 
 u32 gs_preempt(struct gs_group *group, u32 timeout_us)
@@ -367,12 +219,12 @@ static void conclude(struct gs_group *group, enum gs_field field)
 			gs_group_forget(group);
 		return;
 	}
-	if (setting->applied == wanted(setting) && !setting->stale)
+	if (setting->applied == gs_wanted(setting) && !setting->stale)
 		return;
 	if (list_empty(&setting->holds)) /* not a change that was refused, but one that is to be given back */
 		pr_warn_ratelimited(
 		    "process %u, group %llu: setting %d is %u and should be %u (NV_STATUS %#x); trying again\n",
-		    group->pid, group->id, field, setting->applied, wanted(setting), setting->status);
+		    group->pid, group->id, field, setting->applied, gs_wanted(setting), setting->status);
 	gs_want_attention(group);
 	gs_check_by(jiffies + msecs_to_jiffies(RETRY_MS));
 }
@@ -387,7 +239,7 @@ void gs_settle(struct list_head *dirty)
 	list_for_each_entry(group, dirty, dirty)
 		group->setting[GS_FIELD_DISABLED].status = GS_NV_OK;
 	for (value = 0; value <= GS_DISABLED_SCHEDULING; value++)
-		settle_disabled(dirty, value);
+		gs_settle_disabled(dirty, value);
 	list_for_each_entry(group, dirty, dirty)
 		for (field = GS_FIELD_TIMESLICE; field <= GS_FIELD_INTERLEAVE; field++)
 			if (group->dirty_fields & BIT(field))
