@@ -165,7 +165,7 @@ def command_line(kernel: Kernel, image: Path, share: Path, memory_mb: int) -> li
     ]  # fmt: skip
 
 
-def run(kernel: Kernel, command: str, share: Path, limit_s: float = 600, memory_mb: int = 1024) -> Result:
+def run(kernel: Kernel, command: str, share: Path, limit_s: float = 900, memory_mb: int = 1024) -> Result:
     """Boot, run ``command`` by the shell as root, power off.
 
     ``share`` is a folder of the caller's with what the command needs; it is /share inside. Raises MachineError when the

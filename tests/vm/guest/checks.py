@@ -80,10 +80,14 @@ def own(link: nl.Netlink) -> list[dict]:
 
 
 def in_child(function: Callable[[], object], uid: int = 0, limit_s: int = 0) -> tuple[int, str]:
-    """Run in a forked child; return its status and what it returned, or its traceback. Its files end with it."""
+    """Run in a forked child; return its status and what it returned, or its traceback.
+
+    Its files end with it, and so do its own children: one that was left would keep the pipe, and the checks, waiting.
+    """
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
+        os.setpgid(0, 0)
         os.close(read)
         signal.alarm(limit_s)
         try:
@@ -98,9 +102,12 @@ def in_child(function: Callable[[], object], uid: int = 0, limit_s: int = 0) -> 
             os._exit(1)
         os._exit(0)
     os.close(write)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
     message = os.read(read, 65536).decode()
     os.close(read)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), message
+    return status, message
 
 
 def child_passes(function: Callable[[], object], uid: int = 0) -> None:
@@ -901,7 +908,7 @@ def run(name: str) -> dict:
     for knob in ("fail", "fail_count", "delay_ms", "fail_alloc"):
         (DEBUG / knob).write_text("0")
     (DEBUG / "clear").write_text("1")
-    status, detail = in_child(CHECKS[name], limit_s=int(os.environ.get("GPSCHED_CHECK_LIMIT", "60")))
+    status, detail = in_child(CHECKS[name], limit_s=int(os.environ.get("GPSCHED_CHECK_LIMIT", "300")))
     try:
         assert status == 0, f"status {status}: {detail}"
         wait_for(lambda: not settled(probe), "nothing left behind", 30)

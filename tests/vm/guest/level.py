@@ -16,9 +16,12 @@ from checks import SHARE, check, child_passes, log, own, slices, switches, wait_
 
 @check
 def level_module() -> object:
-    from gpsched.adaptive.driver import HandleGoneError, module, module_abi
+    from gpsched.adaptive.driver import HandleGoneError, module_abi
+    from gpsched.adaptive.driver import module_link as module
     from gpsched.adaptive.driver.control import StockControl
-    from gpsched.adaptive.driver.module_abi import Op
+    from gpsched.adaptive.driver.errors import ModuleError
+    from gpsched.adaptive.driver.module_abi import Done, GroupEvent, Op
+    from gpsched.adaptive.driver.module_control import ModuleControl
 
     assert module_abi.available()
     for method in (
@@ -31,7 +34,7 @@ def level_module() -> object:
         "set_interleave",
     ):
         assert callable(getattr(StockControl, method))
-        assert callable(getattr(module.ModuleControl, method))
+        assert callable(getattr(ModuleControl, method))
     program = rm.Rm().tree(channels=3, instance=2)
     with module.ModuleLink(lease_ms=60000) as link:
         (known,) = link.groups(os.getpid())
@@ -44,11 +47,12 @@ def level_module() -> object:
         )
         assert (known.device, len(group.channels), known.disabled) == (2, 3, 0)
         assert link.groups(1) == []
-        control = module.ModuleControl(link, os.getpid())
+        control = ModuleControl(link, os.getpid())
         assert control.get_timeslice(group) == 2048
         control.set_timeslice(group, 11)
         assert control.get_timeslice(group) == 11
         assert control.last_cost_us > 0
+        assert control.gpu_id(group) == 0x100
         before = len(log())
         control.disable([group], scheduling_only=True)
         control.enable([group])
@@ -65,11 +69,11 @@ def level_module() -> object:
         listener = module.ModuleEvents()
         done = link.apply(control.actions([group], Op.TIMESLICE, 12), asynchronous=True)
         event = next(listener.read())
-        assert isinstance(event, module.Done)
+        assert isinstance(event, Done)
         assert (event.cookie, event.error) == (done.cookie, 0)
         program.free(0x5C000003)
         gone = next(listener.read())
-        assert isinstance(gone, module.GroupEvent)
+        assert isinstance(gone, GroupEvent)
         assert (gone.added, gone.group.number) == (False, known.number)
         listener.close()
         try:
@@ -85,7 +89,7 @@ def level_module() -> object:
         with module.ModuleLink() as mine:
             try:
                 mine.release()
-            except module.ModuleError as error:
+            except ModuleError as error:
                 assert error.code == errno.EPERM
                 assert "root" in str(error)
             else:
