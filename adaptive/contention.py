@@ -139,7 +139,11 @@ class Contention:
         for gpu, (lc, be) in on_gpus(list(self._registry)).items():
             own = tuned.get(gpu, config).reservations
             weights = {(each.weight, config.tenants.get(each.tenant, 1.0)) for each in be}
-            if len(be) < 2 or len(weights) > 1 or len({each.tenant for each in be}) > 1 or own.be_share < 1.0:
+            shared = len(weights) > 1 or len({each.tenant for each in be}) > 1 or own.be_share < 1.0
+            if len(be) < 2 or shared or own.turns == "always":
+                continue
+            if own.turns == "never":
+                together.add(gpu)
                 continue
             turn_us = own.turn_us if lc else own.alone_turn_us
             launches = {each.pid: self._launches.get(each.pid, 0) for each in be}

@@ -30,7 +30,7 @@ class _Trial:
 
     since_s: float
     seen_s: float
-    together: bool = True
+    together: bool = False
     begun_s: float | None = None
     launches: Launches = field(default_factory=dict)
     rates: dict[bool, dict[int, float]] = field(default_factory=dict)
@@ -70,13 +70,13 @@ class Together:
             return trial.together
         if trial.chosen_s is not None:
             self._watch(trial, rates, now_s)
-        elif not trial.together:
-            trial.rates[False] = rates
-            trial.chosen_s = now_s
-            trial.begin(now_s, together=_gain(trial.rates[True], rates) >= _BETTER)
-        else:
+        elif trial.together:
             trial.rates[True] = rates
-            trial.begin(now_s, together=False)
+            trial.chosen_s = now_s
+            trial.begin(now_s, together=_gain(rates, trial.rates[False]) >= _BETTER)
+        else:
+            trial.rates[False] = rates
+            trial.begin(now_s, together=True)
         return trial.together
 
     def _trial(self, pids: Pids, now_s: float) -> _Trial:
@@ -92,7 +92,7 @@ class Together:
         age_s = now_s - trial.chosen_s
         if age_s > _KEEP_S or (age_s > _LEAST_S and _differs(trial.rates[trial.together], rates)):
             trial.rates, trial.chosen_s = {}, None
-            trial.begin(now_s, together=True)
+            trial.begin(now_s, together=False)
 
 
 def _gain(together: Mapping[int, float], turns: Mapping[int, float]) -> float:

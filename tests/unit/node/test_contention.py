@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 
 from gpsched.adaptive.actuator.records import Reason, Record
-from gpsched.adaptive.config import Admission, Config, Policy, Reservations
+from gpsched.adaptive.config import Admission, Config, Policy, Reservations, Timeslice
 from gpsched.adaptive.contention import Contention
 from gpsched.adaptive.driver.types import ChannelGroup
 from gpsched.adaptive.hints.bursts import Burst
 from gpsched.adaptive.model import Class
+from gpsched.adaptive.policy import plans
+from gpsched.adaptive.policy.timeslice import decide
+from gpsched.adaptive.policy.together import SLICE_US
 from gpsched.adaptive.probes.events import ProcFork
 from gpsched.adaptive.workloads.procinfo import ProcessInfo
 from gpsched.adaptive.workloads.registry import Group, Process, Registry
@@ -246,3 +249,40 @@ def test_what_was_not_admitted_counts_for_the_floor() -> None:
     watch.seconds(8, {1: 0.5, 2: 0.49})
     assert watch.stands_in(2) == "unmanaged"
     assert watch.contention.situation(watch.config).crowded == {0: 0.1}
+
+
+@pytest.mark.parametrize(
+    ("settings", "weights", "together"),
+    [
+        (Reservations(), (1.0, 1.0), True),
+        (Reservations(turns="always"), (1.0, 1.0), False),
+        (Reservations(turns="never"), (1.0, 1.0), True),
+        (Reservations(be_share=0.5), (1.0, 1.0), False),
+        (Reservations(), (3.0, 1.0), False),
+    ],
+)
+def test_jobs_with_a_rhythm_run_together_unless_shares_are_asked_for(
+    settings: Reservations, weights: tuple[float, float], together: bool
+) -> None:
+    """In turns they launch half as much."""
+    lc, *be = (_process(1, "lc"), _process(2, "be"), _process(3, "be"))
+    for process, weight in zip(be, weights, strict=True):
+        process.weight = weight
+    watch = Watch(lc, *be, config=Config(reservations=settings))
+    launches = 0
+    for _ in range(12):
+        launches += 100 if watch.contention.together else 50
+        for process in be:
+            watch.contention.launched(process.pid, launches)
+        watch.second({1: 0.1})
+    assert watch.contention.together == ({0} if together else set())
+    situation = watch.contention.situation(watch.config)
+    assert situation.together == watch.contention.together
+    plan = plans.build(list(watch.registry), {}, settings, situation=situation).gpus[0]
+    assert bool(plan.turns_us) is not together
+    slices = {
+        decision.timeslice_us
+        for (pid, _), decision in decide([lc, *be], Timeslice(), (), {}, situation).items()
+        if pid > 1
+    }
+    assert (slices == {SLICE_US}) is together

@@ -15,7 +15,7 @@ class Node:
     """Processes that launch at rates which depend on the way they run."""
 
     def __init__(self, rates: Rates) -> None:
-        self.rates, self.policy, self.now_s, self.together = rates, Together(), 0.0, True
+        self.rates, self.policy, self.now_s, self.together = rates, Together(), 0.0, False
         self.launches = dict.fromkeys(rates(True), 0.0)
         self.ways: list[bool] = []
 
