@@ -31,6 +31,8 @@ _GAP_WINDOWS = 5.0  # so many lengths of a window without one are a gap
 _LEAST_GAP_S = 30.0
 _LIKE_LOAD = 0.25  # relative difference of load up to which two windows are compared
 _LEAST_DEFAULT = 2  # windows
+_LEVEL = "reservations.level"
+_WHOLE = 1.02  # shares of the GPU that add up to more come of rates alone that were only estimated
 
 
 def build(
@@ -169,7 +171,7 @@ def _job(parts: list[BeWindow]) -> JobReport:
 
 
 def _losses(windows: list[Window]) -> Losses | None:
-    """Of the windows in which the progress of every best-effort process is known."""
+    """Of the windows in which the progress of every best-effort process is known; None where rates alone are not."""
     known = [window for window in windows if window.be and all(be.progress is not None for be in window.be)]
     total = sum(window.length_s for window in known)
     if not total:
@@ -183,6 +185,8 @@ def _losses(windows: list[Window]) -> Losses | None:
     idle = share(lambda window: sum(lc.wasted_us for lc in window.lc) / (window.length_s * 1e6))
     closed = share(lambda window: 1.0 - float(window.settings.get("reservations.be_share", 1.0)))
     rest = max(0.0, 1.0 - best_effort - services - idle - closed)
+    if best_effort + services + idle > _WHOLE:
+        return None
     return Losses(best_effort=best_effort, services=services, idle_reserved=idle, closed=closed, rest=rest)
 
 
@@ -192,15 +196,16 @@ def _gain(windows: list[Window]) -> Gain | None:
     default: list[Window] = []
     for key in dict.fromkeys(window.key for window in windows):
         own = [window for window in windows if window.key == key and window.progress is not None]
-        by_default = [window for window in own if is_default(window.settings)]
+        as_default = _default_like([window for window in own if is_default(window.settings)])
+        by_default = [window for window in own if as_default(window)]
         if len(by_default) < _LEAST_DEFAULT:
             continue
         load = statistics.median(window.load for window in by_default)
         alike = [w for w in own if abs(w.load - load) <= _LIKE_LOAD * max(load, 1e-9)]
-        ours = [w for w in alike if not w.trial and not is_default(w.settings)]
+        ours = [w for w in alike if not w.trial and not as_default(w)]
         if ours:
             tuned += ours
-            default += [window for window in alike if is_default(window.settings)]
+            default += [window for window in alike if as_default(window)]
     if not tuned:
         return None
     return Gain(
@@ -211,6 +216,18 @@ def _gain(windows: list[Window]) -> Gain | None:
         tuned_missed=_missed(tuned),
         default_missed=_missed(default),
     )
+
+
+def _default_like(seen: list[Window]) -> Callable[[Window], bool]:
+    """Whether a window had the defaults, or named the level that the defaults come to."""
+    levels = {lc.level for window in seen for lc in window.lc}
+    automatic = Config().reservations.level
+
+    def like(window: Window) -> bool:
+        same = {lc.level for lc in window.lc} <= levels
+        return is_default(window.settings) or (same and is_default({**window.settings, _LEVEL: automatic}))
+
+    return like
 
 
 def _progress(windows: list[Window]) -> float:
@@ -262,4 +279,6 @@ def _trade_off(windows: list[Window], points: Callable[[str], Sequence[Point]]) 
         return None
     key = Counter(window.key for window in windows).most_common(1)[0][0]
     last = next((window for window in reversed(windows) if window.key == key and not window.trial), None)
-    return TradeOff(key=key, points=list(points(key)), chosen=last.settings if last else None)
+    known, load = list(points(key)), last.load if last else 0.0
+    alike = [point for point in known if abs(point.load - load) <= _LIKE_LOAD * max(load, 1e-9)]
+    return TradeOff(key=key, points=alike or known, chosen=last.settings if last else None)

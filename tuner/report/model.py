@@ -107,7 +107,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TradeOff(msgspec.Struct, frozen=True, kw_only=True):
-    """What was learned of the work that ran longest, and the settings in force last."""
+    """What was learned of the work that ran longest, at about its last load, and the settings in force last."""
 
     key: str
     points: list[Point]

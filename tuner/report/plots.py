@@ -43,10 +43,19 @@ def _latency(series: Series) -> str | None:
         axes[0, 0].plot(x, middle, color=colour, lw=1.2, label=name)
         axes[0, 0].fill_between(x, middle, top, color=colour, alpha=0.2, lw=0)
     axes[0, 0].axhline(1.0, color="#b00", lw=1, ls="--", label="objective")
-    axes[0, 0].set_yscale("log")
-    axes[0, 0].yaxis.set_major_formatter("{x:g}")
     axes[0, 0].set_ylabel("latency over limit")
+    _ratios(axes[0, 0])
     return _dated(figure, axes)
+
+
+def _ratios(panel: Any) -> None:
+    """A logarithmic axis whose ticks are plain numbers."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    panel.set_yscale("log")
+    panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+    panel.yaxis.set_major_formatter("{x:g}")
+    panel.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _bounded(ratio: float) -> float:
@@ -108,8 +117,8 @@ def _trade_off(trade_off: TradeOff | None) -> str | None:
         place = (chosen.progress, _bounded(of_limit(chosen.margin)))
         panel.plot(*place, "*", ms=14, color=svg.COLOURS[0], label="in force")
     panel.axhline(1.0, color="#b00", lw=1, ls="--")
-    panel.set(xlabel="progress of best-effort work", ylabel="worst latency over its limit", yscale="log")
-    panel.yaxis.set_major_formatter("{x:g}")
+    panel.set(xlabel="progress of best-effort work", ylabel="worst latency over its limit")
+    _ratios(panel)
     svg.shared_legend(figure)
     return svg.text(figure)
 

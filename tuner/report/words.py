@@ -45,6 +45,8 @@ def summary(gpu: GpuReport) -> list[str]:
         )
     elif any(job.progress is not None for job in gpu.jobs):
         lines.append("no window to compare with: the default settings were not in force at a like load")
+    if gpu.losses is None and gpu.jobs:
+        lines.append("how the GPU's time was shared cannot be told: no job was seen alone, so progress is an estimate")
     if gpu.phases:
         lines.append("the tuner: " + ", ".join(f"{phase} {length(s)}" for phase, s in _largest(gpu.phases)))
     if gpu.unlearned:

@@ -87,6 +87,20 @@ class TestWhatIsSaid:
         assert sum(shares) == pytest.approx(1.0)
         assert losses.idle_reserved == pytest.approx(0.001)
 
+    def test_rates_alone_that_were_only_estimated_claim_nothing_of_the_gpu(self) -> None:
+        made = only(report([samples.window(n, progress=1.04, busy=0.2) for n in range(5)]))
+        assert made.losses is None
+        assert any("cannot be told" in line for line in words.summary(made))
+
+    def test_the_level_that_auto_comes_to_is_the_default(self) -> None:
+        named = {**samples.DEFAULTS, "reservations.level": "hold"}
+        windows = [samples.window(0, settings=samples.DEFAULTS, progress=0.8)]
+        windows += [samples.window(n, settings=named, progress=0.8) for n in range(1, 4)]
+        windows += [samples.window(n, progress=0.9) for n in range(4, 8)]
+        gain = only(report(windows)).gain
+        assert gain is not None
+        assert (gain.default_windows, gain.tuned_windows) == (4, 4)
+
     def test_a_time_without_windows_is_said(self) -> None:
         made = only(report([samples.window(0), samples.window(1000)]))
         (gap,) = made.gaps
