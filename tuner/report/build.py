@@ -195,8 +195,9 @@ def _gain(windows: list[Window]) -> Gain | None:
     tuned: list[Window] = []
     default: list[Window] = []
     for key in dict.fromkeys(window.key for window in windows):
-        own = [window for window in windows if window.key == key and window.progress is not None]
-        as_default = _default_like([window for window in own if is_default(window.settings)])
+        every = [window for window in windows if window.key == key]
+        as_default = _default_like([window for window in every if is_default(window.settings)])
+        own = [window for window in every if window.progress is not None]
         by_default = [window for window in own if as_default(window)]
         if len(by_default) < _LEAST_DEFAULT:
             continue
