@@ -12,7 +12,7 @@ from gpsched.adaptive.driver.probe import driver_version
 from gpsched.adaptive.errors import ConfigError
 
 
-_HERE = "Linux 6.18, Debian 12"
+_HERE = "Linux 6.1 and 6.18, Debian 12"
 _PACKAGE = Path(__file__).parents[1]
 
 

@@ -17,7 +17,7 @@ from gpsched.adaptive.probes.kernel import require_host_pids
 
 
 _PIDFD_GETFD = 438  # x86-64 and arm64 alike
-_HERE = "Linux 6.18, Debian 12"
+_HERE = "Linux 6.1 and 6.18, Debian 12"
 _WATCHED: tuple[Level, ...] = ("observe", "freeze", "timeslice", "reserve", "hold", "module")
 _CONTROLLED: tuple[Level, ...] = ("timeslice", "reserve", "hold")
 _NEEDED = ("CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_NICE")
@@ -37,6 +37,11 @@ def _pids(host: Host) -> Finding:
     except PidNamespaceError as error:
         return missing(error.missing, error.remedy)
     return ok("the host's")
+
+
+def _container(host: Host) -> Finding:
+    marks = [mark for mark in ("/.dockerenv", "/run/.containerenv") if host.exists(mark)]
+    return degraded(f"gpsched itself runs in a container ({marks[0]})") if marks else ok("on the host")
 
 
 def _pidfd(host: Host) -> Finding:
@@ -140,6 +145,15 @@ RULES = (
         _pids,
     ),
     Rule(
+        "container",
+        "Container",
+        (),
+        "processes of other containers are reached, but their users are not named",
+        "run the daemon on the host, or with --pid=host --privileged, /sys/kernel/tracing and /sys/kernel/btf mounted",
+        "the host: Linux 6.18; in one: not run",
+        _container,
+    ),
+    Rule(
         "pidfd_getfd",
         "Descriptor copies",
         _CONTROLLED,
@@ -217,7 +231,7 @@ RULES = (
         (),
         "level freeze uses SIGSTOP",
         "boot with systemd.unified_cgroup_hierarchy=1",
-        "SIGSTOP: Linux 6.18; cgroup v2: not run",
+        "SIGSTOP and cgroup v2: Linux 6.18",
         _freezer,
     ),
 )

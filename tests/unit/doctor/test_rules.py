@@ -59,6 +59,8 @@ def test_a_good_machine_is_healthy(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "files", "state", "detail", "fix"),
     [
+        ("container", {".dockerenv": ""}, "degraded", "runs in a container (/.dockerenv)", "--pid=host"),
+        ("container", {"run/.containerenv": ""}, "degraded", "(/run/.containerenv)", "--privileged"),
         ("privileges", {"proc/self/status": "CapEff:\t0\n"}, "missing", "CAP_SYS_PTRACE", "sudo"),
         ("ptrace", {"proc/sys/kernel/yama/ptrace_scope": "3\n"}, "missing", "nobody may trace", "reboot"),
         ("btf", {"sys/kernel/btf/vmlinux": None}, "missing", "vmlinux", "CONFIG_DEBUG_INFO_BTF"),
