@@ -24,6 +24,7 @@ from gpsched.bench.h200_check import Line, check
 _UNWIND_S = 45.0  # an interrupted step ends its programs and its daemons restore every setting
 _STRAY_S = 15.0  # daemons of a step that was killed restore them, too
 _BUDGET_S = 1200.0
+_INTERRUPTED = 130
 _UNSUPPORTED = 77  # UnsupportedHostError.exit_code, without importing what may be missing
 _STRETCH = 10.0  # the embedded GPU's time, and its host's
 _LEAST_S = 60.0  # no step measures anything in less
@@ -196,7 +197,11 @@ def main() -> int:
     names = args.only or list(DEFAULT)
     if unknown := [name for name in names if name not in STEPS]:
         parser.error(f"no step {unknown[0]!r}; known: {', '.join(STEPS)}")
-    steps = _run_steps(args, names)
+    try:
+        steps = _run_steps(args, names)
+    except KeyboardInterrupt:
+        print(f"interrupted; what was measured is in {args.out}", flush=True)
+        return _INTERRUPTED
     _page(args.out)
     return 0 if all(step["status"] == "ran" and step.get("verified") is not False for step in steps.values()) else 1
 

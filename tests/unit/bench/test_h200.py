@@ -206,3 +206,14 @@ def test_check_imports_nothing_that_may_be_missing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=30, check=False)
     assert done.stderr.strip() == "set()"
+
+
+def test_an_interrupt_ends_the_run_and_keeps_what_was_measured(
+    step: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(h200, "_run_steps", interrupted)
+    assert supervise(tmp_path, monkeypatch)[0] == 130
+    assert "interrupted; what was measured is in" in capsys.readouterr().out
