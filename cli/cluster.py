@@ -152,9 +152,9 @@ def _simulate(args: argparse.Namespace) -> int:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from gpsched.tuner.cluster.arms import ARMS
+    from gpsched.tuner.cluster.arms import PROPOSED
 
-    names = args.arms.split(",") if args.arms else list(ARMS)
+    names = args.arms.split(",") if args.arms else [arm.name for arm in PROPOSED]
     return _run_arms(args, names, list(range(1, args.seeds + 1)))
 
 

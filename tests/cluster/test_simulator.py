@@ -84,7 +84,7 @@ def test_hp_evicts_and_the_spot_job_pays_from_its_last_checkpoint() -> None:
 
 def test_a_guarantee_makes_hp_wait_and_is_kept() -> None:
     class Guaranteed(Policy):
-        def admit(self, pool: object, run: object, now_s: float) -> float:
+        def admit(self, pool: object, run: object, nodes: object, now_s: float) -> float:
             return 2_000.0
 
     spot = job("spot", JobClass.SPOT, 0.0, 10_000.0)
@@ -115,7 +115,7 @@ def test_strict_fifo_holds_up_what_skip_lets_pass() -> None:
 
 def test_a_policy_that_starts_nothing_is_an_error() -> None:
     class Never(Policy):
-        def admit(self, pool: object, run: object, now_s: float) -> None:
+        def admit(self, pool: object, run: object, nodes: object, now_s: float) -> None:
             return None
 
     with pytest.raises(StarvedError, match="1 jobs"):

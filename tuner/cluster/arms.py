@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from gpsched.tuner.cluster.clairvoyant import Clairvoyant, ClairvoyantHour
 from gpsched.tuner.cluster.demand import TOTAL
 from gpsched.tuner.cluster.errors import UnknownNameError
 from gpsched.tuner.cluster.linear import AHEAD_H, DecompositionLinear
@@ -44,7 +45,7 @@ class StaticQuota(Policy):
             reserve = float(np.nanquantile(past, self.quantile)) if past else 0.0
             self.quota[model] = max(0, pool.capacity - int(reserve))
 
-    def admit(self, pool: Pool, run: Run, now_s: float) -> float | None:
+    def admit(self, pool: Pool, run: Run, nodes: tuple[int, ...], now_s: float) -> float | None:
         quota, held = self.quota[pool.model], pool.used[JobClass.SPOT]
         alone = held == 0 and run.job.total_gpus > quota  # a gang larger than the quota would wait for ever
         return 0.0 if alone or admits(quota, held, run.job.total_gpus) else None
@@ -137,7 +138,7 @@ class GfsPaper(Policy):
             eta *= 1.5 - rate / target
         return min(1.25, max(0.25, eta))
 
-    def admit(self, pool: Pool, run: Run, now_s: float) -> float | None:
+    def admit(self, pool: Pool, run: Run, nodes: tuple[int, ...], now_s: float) -> float | None:
         request, held = run.job.total_gpus, pool.used[JobClass.SPOT]
         if self.as_coded:  # counts the GPUs of one worker for the whole gang
             request, held = run.job.gpus, sum(one.job.gpus for one in pool.spot_runs)
@@ -188,9 +189,9 @@ class GfsCode(GfsPaper):
     base: ClassVar[float] = 2.0
 
 
-ARMS: dict[str, Callable[[], Policy]] = {
-    arm.name: arm for arm in (Fifo, Policy, StaticQuota, StaticQuotaTight, Fgd, Leases, GfsCode, GfsPaper, SpotPolicy)
-}
+PROPOSED = (Fifo, Policy, StaticQuota, StaticQuotaTight, Fgd, Leases, GfsCode, GfsPaper, SpotPolicy)
+BOUNDS = (Clairvoyant, ClairvoyantHour)  # compared only when asked for
+ARMS: dict[str, Callable[[], Policy]] = {arm.name: arm for arm in (*PROPOSED, *BOUNDS)}
 
 
 def make_arm(name: str) -> Policy:

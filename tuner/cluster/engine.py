@@ -130,6 +130,7 @@ class Simulation:
         run = Run(self.workload.jobs[self._next_job])
         self._next_job += 1
         model = run.job.gpu_model
+        self.policy.submitted(run.job, self.now_s)
         if run.job.cls is JobClass.HP:
             self.demand.add(model, run.job.tenant, run.job.total_gpus)
         self._enqueue(run)
@@ -189,11 +190,11 @@ class Simulation:
         pool = self.pools[run.job.gpu_model]
         if pool.slots(run.job) < run.job.workers:
             return False
-        guarantee_s = self.policy.admit(pool, run, self.now_s)
-        if guarantee_s is None:
-            return False
         nodes = self.policy.place(pool, run.job, self.now_s)
         if nodes is None:
+            return False
+        guarantee_s = self.policy.admit(pool, run, nodes, self.now_s)
+        if guarantee_s is None:
             return False
         self._start(run, nodes)
         run.guarantee_until_s = self.now_s + guarantee_s

@@ -47,8 +47,8 @@ class Policy:
         """Whether spot jobs may start now."""
         return True
 
-    def admit(self, pool: Pool, run: Run, now_s: float) -> float | None:  # noqa: ARG002
-        """Guarantee in seconds for a spot job that fits (0 for none), or None to keep it waiting."""
+    def admit(self, pool: Pool, run: Run, nodes: tuple[int, ...], now_s: float) -> float | None:  # noqa: ARG002
+        """Guarantee in seconds for a spot job that fits on ``nodes`` (0 for none), or None to keep it waiting."""
         return 0.0
 
     def place(self, pool: Pool, job: Job, now_s: float) -> tuple[int, ...] | None:
@@ -62,6 +62,9 @@ class Policy:
     def lost_s(self, run: Run, now_s: float) -> float:
         """Run time that an eviction now would lose."""
         return (now_s - run.start_s) % self.checkpoint_s
+
+    def submitted(self, job: Job, now_s: float) -> None:
+        """A job was submitted."""
 
     def evicted(self, run: Run, ran_s: float, now_s: float) -> None:
         """A spot run was evicted after ``ran_s``."""

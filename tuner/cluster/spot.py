@@ -17,6 +17,7 @@ from gpsched.tuner.cluster.policy import Policy
 from gpsched.tuner.cluster.pool import Pool, Run
 from gpsched.tuner.cluster.predict import DurationHistory
 from gpsched.tuner.cluster.quota import QuotaSettings, adjust_eta, grant, spot_quota
+from gpsched.tuner.cluster.reserve import ArrivalRates, leaves, slots_to_keep
 from gpsched.tuner.cluster.victims import CostModel, cheapest
 
 
@@ -33,15 +34,14 @@ class SpotSettings:
 
     ``aging``: seconds of waiting that one second of expected run time is worth in the spot queue; ``size_power``: how
     much the gang's size weighs in that order. ``reserve``: share of the forecast rise of HP demand within the hour
-    that spot leaves free, and ``headroom`` the same as a share of capacity, whichever is more: a small buffer absorbs
-    most HP arrivals, because what finishes refills it before spot may start.
+    that spot leaves free; ``deviations``: slots it leaves for the HP jobs expected meanwhile, in their standard
+    deviations: a small buffer absorbs most HP arrivals, because what finishes refills it before spot may start.
     """
 
     aging: float = 300.0
     size_power: float = 0.5
     reserve: float = 0.05
-    exposure_power: float = 1.0
-    headroom: float = 0.0005
+    deviations: float = 1.0
     quota: QuotaSettings = field(default_factory=QuotaSettings)
     forecast: ForecastSettings = field(default_factory=lambda: ForecastSettings(level=0.95, rate=0.05))
     cost: CostModel = field(default_factory=CostModel)
@@ -65,6 +65,7 @@ class SpotPolicy(Policy):
         self.quota: dict[str, dict[int, int]] = {model: {} for model in sim.pools}
         self.eta = dict.fromkeys(sim.pools, 1.0)
         self.recent: dict[str, list[tuple[float, bool]]] = {model: [] for model in sim.pools}
+        self.arrivals = {model: ArrivalRates() for model in sim.pools}
         self._hour = -1
         self._sim = sim
 
@@ -90,16 +91,22 @@ class SpotPolicy(Policy):
         wait_s = sim.queues[model][JobClass.SPOT].oldest_wait_s(sim.now_s)
         return adjust_eta(self.eta[model], failed, len(recent) - failed, wait_s, self.settings.quota)
 
-    def spot_rank(self, run: Run) -> float:
-        done_s = max(0.0, run.job.duration_s + run.lost_s - run.remaining_s)
-        expected_s = self.durations.expect_s(run.job, done_s)
-        weight: float = run.job.total_gpus**self.settings.size_power
-        return run.job.submit_s + self.settings.aging * expected_s * weight
+    def submitted(self, job: Job, now_s: float) -> None:
+        if job.cls is JobClass.HP and now_s > 0:  # at time 0 come those that ran before the trace
+            self.arrivals[job.gpu_model].add(job.gpus, now_s)
 
-    def admit(self, pool: Pool, run: Run, now_s: float) -> float | None:
+    def expect_s(self, run: Run) -> float:
+        """Run time still to come, as far as the past tells, seconds."""
+        return self.durations.expect_s(run.job, max(0.0, run.job.duration_s + run.lost_s - run.remaining_s))
+
+    def spot_rank(self, run: Run) -> float:
+        weight: float = run.job.total_gpus**self.settings.size_power
+        return run.job.submit_s + self.settings.aging * self.expect_s(run) * weight
+
+    def admit(self, pool: Pool, run: Run, nodes: tuple[int, ...], now_s: float) -> float | None:
         request = run.job.total_gpus
-        expected_s = self.durations.expect_s(run.job)
-        if pool.free_gpus - request < self._reserve(pool, expected_s):
+        expected_s = self.expect_s(run)
+        if not self._leaves_room(pool, run.job, nodes, min(HOUR_S, expected_s), now_s):
             return None
         if self._sim.queues[pool.model][JobClass.HP]:  # no guarantee may stand in the way of a waiting HP gang
             return 0.0
@@ -107,12 +114,16 @@ class SpotPolicy(Policy):
         hours = grant(self.quota[pool.model], held, request, expected_s)
         return hours * HOUR_S
 
-    def _reserve(self, pool: Pool, expected_s: float) -> float:
-        """GPUs that a spot job expected to run for ``expected_s`` leaves free for HP arrivals in that time, of an
-        hour at most."""
+    def _leaves_room(self, pool: Pool, job: Job, nodes: tuple[int, ...], exposed_s: float, now_s: float) -> bool:
+        """Whether the job leaves free what HP arrivals may need in ``exposed_s``, as GPUs and as slots of their
+        sizes; spot that holds nothing always may: a gang as large as the pool would wait for ever."""
+        if not pool.used[JobClass.SPOT]:
+            return True
         rise = min(self.demand[pool.model].values()) - self._sim.demand.now(pool.model)
-        exposure = float(min(1.0, expected_s / HOUR_S) ** self.settings.exposure_power)
-        return max(self.settings.headroom * pool.capacity, self.settings.reserve * rise * exposure)
+        if pool.free_gpus - job.total_gpus < self.settings.reserve * rise * exposed_s / HOUR_S:
+            return False
+        expected = self.arrivals[pool.model].expected(now_s, exposed_s)
+        return leaves(pool, nodes, job.gpus, slots_to_keep(expected, self.settings.deviations))
 
     def place(self, pool: Pool, job: Job, now_s: float) -> tuple[int, ...] | None:
         return best_fit(pool, job, now_s)
