@@ -77,6 +77,9 @@ class BurstSegmenter:
     def copy(self, call: Copy) -> None:
         """Take a copy: within a burst it is work like any other, outside it is none of a burst's."""
         if self.start_us is not None:
+            if self._synced_us is not None:  # the gap ends here: counted to the launch, it would seem to be none
+                self._learn_gap(call.time_us)
+                self._gaps, self._synced_us = self._gaps + 1, None
             self._sequence += 1
             self._put((call.context, call.stream), call.tid)
             self._last_us = call.time_us
