@@ -43,7 +43,7 @@ def test_gaps_that_the_quiet_time_bridges_are_counted(segmenter: BurstSegmenter)
 def test_gaps_are_as_long_whether_they_are_bridged_or_not(segmenter: BurstSegmenter) -> None:
     """A copy to the device comes 30 µs before each launch: within a burst, the gap ends with it."""
     time = 1_000.0
-    for _ in range(200):
+    for _ in range(600):  # until all that it remembers was learned while they were bridged
         segmenter.advance(time)
         segmenter.copy(Copy(time, 1, 7, to_device=True, size=3))
         segmenter.advance(time + 30.0)
