@@ -16,7 +16,7 @@ from gpsched.adaptive.units import parse_duration
 
 
 _LISTEN = re.compile(r"|(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}")
-_PATTERNS = ("exe", "command", "user", "cgroup", "container", "slurm_qos", "pod", "env")
+_PATTERNS = ("exe", "command", "user", "cgroup", "container", "slurm_qos", "pod", "pod_labels", "env")
 Microseconds = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Weight = Annotated[float, msgspec.Meta(gt=0.0, le=1000.0)]
@@ -29,8 +29,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Classifies a process that opens the driver; all given patterns must match.
 
     ``exe``, ``cgroup``, ``slurm_qos`` and ``pod`` (NAMESPACE/NAME) are shell patterns, ``command`` a regular expression
-    searched in the command line, ``user`` and ``container`` names, ``env`` maps variables of the process to shell
-    patterns. ``priority`` (higher goes first) and ``weight`` count among several of a class on one GPU.
+    searched in the command line, ``user`` a name, ``container`` an id or a shell pattern of its name; ``pod_labels``
+    and ``env`` map labels of the pod and variables of the process to shell patterns. ``priority`` (higher goes first)
+    and ``weight`` count among several of a class on one GPU.
     """
 
     name: str = ""
@@ -42,6 +43,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     container: str | None = None
     slurm_qos: str | None = None
     pod: str | None = None
+    pod_labels: dict[str, str] = {}
     env: dict[str, str] = {}
     tenant: str | None = None
     slo: str | None = None

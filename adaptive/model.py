@@ -68,6 +68,7 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     container: str | None
     slurm_job: int | None = None
     pod: str | None = None
+    container_name: str | None = None
     class_: Class = msgspec.field(name="class")
     source: str
     tenant: str
@@ -94,7 +95,8 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
             return f"Slurm job {self.slurm_job}"
         if self.pod:
             return f"pod {self.pod}"
-        return f"container {self.container}" if self.container else ""
+        named = f"{self.container_name} ({self.container})" if self.container_name else self.container
+        return f"container {named}" if named else ""
 
 
 class GpuView(msgspec.Struct, frozen=True, kw_only=True):

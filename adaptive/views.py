@@ -3,8 +3,11 @@
 from pathlib import Path
 
 from gpsched.adaptive.model import GroupView, ProcessView
-from gpsched.adaptive.workloads import placement
+from gpsched.adaptive.workloads import containers, placement
 from gpsched.adaptive.workloads.registry import Group, Process
+
+
+_container_name = containers.Known(containers.name)
 
 
 class GpuNumbers:
@@ -45,6 +48,7 @@ def process_view(process: Process, calls: dict[str, int], numbers: GpuNumbers) -
         container=info.container,
         slurm_job=placement.slurm_job(info.cgroup),
         pod=placement.pod(info.cgroup),
+        container_name=_container_name(info.container) if info.container else None,
         class_=process.class_,
         source=process.source,
         tenant=process.tenant,

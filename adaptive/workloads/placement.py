@@ -1,8 +1,8 @@
 """Which Slurm job or Kubernetes pod a process belongs to, from this node's own files.
 
 The cgroup's name tells the job and the pod, and cannot be chosen by the user. The pod's name is that of its log folder,
-which the kubelet makes. The job's QOS is on no file of Slurm's: a prolog may write it (packaging/slurm-prolog.sh), else
-the process's environment tells it, which its user can forge.
+which the kubelet makes. The job's QOS and account are on no file of Slurm's: a prolog may write them
+(packaging/slurm-prolog.sh), else the process's environment tells them, which its user can forge.
 """
 
 import re
@@ -23,21 +23,40 @@ def slurm_job(cgroup: str) -> int | None:
 
 def slurm_qos(cgroup: str, env: dict[str, str], folder: Path = QOS_FOLDER) -> str | None:
     """The job's QOS: what the prolog wrote about the job, else what the process was started with."""
+    written = _written(cgroup, folder)
+    return (written[0] if written else env.get("SLURM_JOB_QOS")) or None
+
+
+def slurm_account(cgroup: str, env: dict[str, str], folder: Path = QOS_FOLDER) -> str | None:
+    """The job's account, from the same places; None when a prolog wrote the QOS alone."""
+    written = _written(cgroup, folder)
+    if written:
+        return (written[1] if len(written) > 1 else "") or None
+    return env.get("SLURM_JOB_ACCOUNT") or None
+
+
+def _written(cgroup: str, folder: Path) -> list[str]:
+    """QOS and account, one a line, as the prolog wrote them; empty when it did not."""
     job = slurm_job(cgroup)
-    if job is not None:
-        try:
-            return (folder / str(job)).read_text(errors="replace").strip() or None
-        except OSError:
-            pass
-    return env.get("SLURM_JOB_QOS") or None
+    if job is None:
+        return []
+    try:
+        return [line.strip() for line in (folder / str(job)).read_text(errors="replace").splitlines()] or [""]
+    except OSError:
+        return []
+
+
+def pod_uid(cgroup: str) -> str | None:
+    """The pod's uid."""
+    found = _POD.search(cgroup)
+    return found[1].replace("_", "-") if found else None
 
 
 def pod(cgroup: str, logs: Path = POD_LOGS) -> str | None:
     """NAMESPACE/NAME of the pod; its uid when the kubelet keeps no logs of it here."""
-    found = _POD.search(cgroup)
-    if found is None:
+    uid = pod_uid(cgroup)
+    if uid is None:
         return None
-    uid = found[1].replace("_", "-")
     folder = next(iter(logs.glob(f"*_{uid}")), None)
     if folder is None:
         return uid

@@ -43,7 +43,7 @@ def rows(snapshot: Snapshot, history: History, view: View) -> list[Row]:
 def matches(process: ProcessView, text: str) -> bool:
     """Whether some field that a user may think of contains ``text``, in any case of letters."""
     fields = (str(process.pid), process.name, process.command, process.user, process.tenant, process.class_)
-    more = (process.level, process.cgroup, process.container or "", process.pod or "", process.source)
+    more = (process.level, process.cgroup, process.container or "", process.place, process.source)
     return any(text.lower() in field.lower() for field in fields + more)
 
 
