@@ -172,7 +172,7 @@ class Node:
             self._probes.forget(pid)
             return None
         name = rule.name or f"{self.config.rule.index(rule)}"
-        terms = _Terms(rule.tenant or info.user, rule.slo_us, rule.priority, rule.weight)
+        terms = _Terms(rules.tenant(info, rule), rule.slo_us, rule.priority, rule.weight)
         return self._add(pid, rule.class_, f"rule {name}", terms)
 
     # ---- what users ask for

@@ -81,8 +81,8 @@ def test_the_dashboard_asks_for_metrics_that_exist() -> None:
 def test_the_prolog_writes_the_qos_and_the_epilog_removes_it(tmp_path: Path) -> None:
     script = tmp_path / "prolog"
     script.write_text((_PACKAGING / "slurm-prolog.sh").read_text().replace("/run/gpsched/slurm", str(tmp_path / "q")))
-    environment = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_QOS": "spot"}
+    environment = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_QOS": "spot", "SLURM_JOB_ACCOUNT": "org1"}
     subprocess.run(["sh", str(script)], env=environment, check=True)
-    assert (tmp_path / "q/7").read_text() == "spot\n"
+    assert (tmp_path / "q/7").read_text() == "spot\norg1\n"
     subprocess.run(["sh", str(script)], env=environment | {"SLURM_SCRIPT_CONTEXT": "epilog_slurmd"}, check=True)
     assert not (tmp_path / "q/7").exists()

@@ -104,6 +104,20 @@ def test_the_prologs_word_counts_more_than_the_users(tmp_path: Path) -> None:
     assert placement.slurm_qos("/", {}, tmp_path) is None
 
 
+def test_the_account_is_the_tenant_of_jobs_found_by_their_qos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement.slurm_qos, "__defaults__", (tmp_path,))
+    monkeypatch.setattr(placement.slurm_account, "__defaults__", (tmp_path,))
+    job = _info(_SLURM_V2, {"SLURM_JOB_QOS": "spot", "SLURM_JOB_ACCOUNT": "mine"})
+    by_qos = Rule(class_="be", slurm_qos="spot*")
+    assert rules.tenant(job, by_qos) == "mine"
+    assert rules.tenant(job, Rule(class_="be", slurm_qos="spot*", tenant="named")) == "named"
+    assert rules.tenant(job, Rule(class_="be", exe="*")) == "u", "the environment counts only beside the QOS"
+    (tmp_path / "4242").write_text("spot\norg1\n")
+    assert rules.tenant(job, by_qos) == "org1", "the prolog's word counts more"
+    (tmp_path / "4242").write_text("spot\n")
+    assert rules.tenant(job, by_qos) == "u", "a claim is not believed where a prolog speaks"
+
+
 def test_the_log_folder_names_the_pod(tmp_path: Path) -> None:
     assert placement.pod(_POD, tmp_path) == _UID
     (tmp_path / f"prod_web-7d9_{_UID}").mkdir()
