@@ -46,6 +46,12 @@ def _written(cgroup: str, folder: Path) -> list[str]:
         return []
 
 
+def pod_uid(cgroup: str) -> str | None:
+    """The pod's uid."""
+    found = _POD.search(cgroup)
+    return found[1].replace("_", "-") if found else None
+
+
 def pod(cgroup: str, logs: Path = POD_LOGS) -> str | None:
     """NAMESPACE/NAME of the pod; its uid when the kubelet keeps no logs of it here."""
     uid = pod_uid(cgroup)

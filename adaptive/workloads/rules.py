@@ -20,12 +20,6 @@ def tenant(info: ProcessInfo, rule: Rule) -> str:
     return rule.tenant or account or info.user
 
 
-def tenant(info: ProcessInfo, rule: Rule) -> str:
-    """Whose the process is: the rule's word, else the account of the Slurm job that the rule found, else the user."""
-    account = placement.slurm_account(info.cgroup, info.env) if rule.slurm_qos is not None else None
-    return rule.tenant or account or info.user
-
-
 def _matches(info: ProcessInfo, rule: Rule) -> bool:
     return (
         (rule.exe is None or fnmatchcase(info.exe, rule.exe))
