@@ -23,7 +23,8 @@ from gpsched.tuner.surrogate import Noise
 
 
 _FIRST = 10  # windows in which misses do not pause trials
-_RECENT, _ALLOWED, _PAUSE = 40, 1, 12  # more than so many misses of trials within so many windows pause them
+_RECENT = 80  # windows for which a trial's miss counts
+_PAUSES = (4, 16, 40)  # windows without trials after the first, second and any further miss
 _RECHECK = 15  # windows after which a search that had nothing to try looks again
 _DRIFT_Z, _DRIFT_RUN = 2.5, 3
 _PATIENCE = 3  # windows that a trial may wait for one that can be judged
@@ -81,8 +82,8 @@ class GpuTuner:
         self._windows = self._idle = self._waited = self._pause = self._repeats = 0
         self._misses: deque[int] = deque(maxlen=8)  # windows in which trials missed
         self._surprise: deque[float] = deque(maxlen=_DRIFT_RUN)
-        self._need_share = False
-        self._cap = 1.0
+        self._need_share = self._protecting = False
+        self._cap, self._expected = 1.0, 0.0
         self._triggered: list[float] = []
 
     @property
@@ -109,6 +110,7 @@ class GpuTuner:
             return step
         self._windows += 1
         self._adapt(observed, step)
+        self._expected = expected_load or 0.0
         self._cap = self._cap_for(expected_load)
         before = self._load
         why_not = self._objection(observed)
@@ -124,7 +126,7 @@ class GpuTuner:
             self._judge(observed, step, missed)
         else:
             self._wait(observed, step)
-        self._guard(expected_load, step)
+        self._guard(step)
         step.settings = dict(self._settings)
         step.window = msgspec.structs.replace(step.window, phase=step.phase)
         return step
@@ -134,26 +136,29 @@ class GpuTuner:
     def _objection(self, observed: Observed) -> str | None:
         """Why nothing can be learned from this window; None when something can."""
         window = observed.window
-        before, self._load = self._load, self._smoothed(window)
+        stepped = self._follow_load(window)
         triggered = [each.triggered for each in window.lc]
         was, self._triggered = self._triggered, triggered
         if window.margin is None or window.progress is None:
             return "too few bursts to judge the objectives"
         if window.settings != self._settings:
             return "the settings were not in force all the time"
-        if before is not None and self._load == window.load:
+        if stepped:
             return _CHANGING
         if len(was) == len(triggered) and any(abs(a - b) > 0.3 for a, b in zip(was, triggered, strict=True)):
             return "what announces the bursts is still being learned"
         return None
 
-    def _smoothed(self, window: Window) -> float:
-        """The load, less its noise; a step (beyond what so few bursts spread) starts anew."""
+    def _follow_load(self, window: Window) -> bool:
+        """Keep the load, less its noise; True for a step, beyond what so few bursts spread: that starts anew."""
         bursts = max(sum(each.bursts for each in window.lc), 1)
         spread = max(loads.LOAD_BAND, 3.0 / math.sqrt(bursts))
-        if self._load is None or loads.distance(self._load, window.load) > spread:
-            return window.load
-        return (1.0 - _SMOOTH) * self._load + _SMOOTH * window.load
+        stepped = self._load is not None and loads.distance(self._load, window.load) > spread
+        if self._load is None or stepped:
+            self._load = window.load
+        else:
+            self._load += _SMOOTH * (window.load - self._load)
+        return stepped
 
     def _learn(self, observed: Observed, missed: bool) -> None:
         search, window = self._search, observed.window
@@ -244,14 +249,14 @@ class GpuTuner:
         trial, self._trial, self._waited = self._trial, None, 0
         if not step.window.learned:
             search.update(observed.demand, self._load or 0.0, self._noise)
-        if trial is not None and missed:
+        if trial is not None and missed and not self._protecting:
             self._misses.append(self._windows)
             self._pause = max(self._pause, 1)
-            if self._windows > _FIRST and sum(self._windows - at < _RECENT for at in self._misses) > _ALLOWED:
-                self._pause = _PAUSE
+            if recent := sum(at > max(self._windows - _RECENT, _FIRST) for at in self._misses):
+                self._pause = _PAUSES[min(recent, len(_PAUSES)) - 1]
         best = self._within_cap(search.best(None if missed else self._settings))
-        if best.kind == "protect" and (best.expected.margin or 0.0) < 0.0:
-            self._need_share = True  # the next window's space has it
+        if best.settings | {SHARE: 1.0} == self._settings | {SHARE: 1.0} and self._cap < float(self._settings[SHARE]):
+            best = replace(best, settings=self._settings)  # what is cut is told by ``_guard``
         if missed and best.settings != self._settings:
             step.phase = "undo"
             why = "the trial broke an objective" if trial else "an objective was missed, and these have kept it"
@@ -278,6 +283,8 @@ class GpuTuner:
         idea = search.propose(best)
         if idea is None and best.kind == "improve" and self._may_miss():
             idea = search.propose(best, bold=True)
+        if idea is None and best.kind == "protect" and (best.expected.margin or 0.0) < 0.0:
+            self._need_share = True  # the next window's space has it
         if idea is None or idea.settings == self._settings:
             self._idle = _RECHECK
             return
@@ -285,11 +292,11 @@ class GpuTuner:
         step.phase = "explore"
         self._move(idea, "try", _promise(idea, "may be better"), step)
         self._trial = step.changes[-1] if step.changes else None
+        self._protecting = idea.kind == "protect"
 
     def _may_miss(self) -> bool:
         """Whether one miss would be no harm: at the beginning, and where trials have not missed for long."""
-        recent = [self._windows - at for at in self._misses]
-        return self._windows <= _FIRST or not any(age < _RECENT for age in recent)
+        return self._windows <= _FIRST or not any(self._windows - at < _RECENT // 2 for at in self._misses)
 
     def _wait(self, observed: Observed, step: Step) -> None:
         """Nothing can be said of this window."""
@@ -314,22 +321,24 @@ class GpuTuner:
         fit = (share for share in shares if search.predict_margin(full | {SHARE: share}, expected_load) >= 0.0)
         return next(fit, shares[-1])
 
-    def _guard(self, expected_load: float | None, step: Step) -> None:
+    def _guard(self, step: Step) -> None:
         """Cut best-effort work before a busy phase that the settings would not stand, not in it."""
         if self._cap >= float(self._settings[SHARE]) or self._search is None:
             return
         settings = self._settings | {SHARE: self._cap}
-        why = f"{expected_load:.0f} bursts a second are expected, {self._load:.0f} now: room is made before"
         self._need_share = True
         self._trial = None
         step.changes.clear()
-        self._move(Idea(settings, self._search.expect(settings), "protect"), "guard", why, step)
+        self._move(Idea(settings, self._search.expect(settings), "protect"), "guard", "", step)
 
     def _within_cap(self, idea: Idea) -> Idea:
         share = min(float(idea.settings[SHARE]), self._cap)
         return replace(idea, settings=idea.settings | {SHARE: share}) if share < 1.0 else idea
 
     def _move(self, idea: Idea, kind: str, why: str, step: Step) -> None:
+        if self._cap < 1.0 and float(idea.settings[SHARE]) < float(self._settings[SHARE]):
+            kind = "guard"
+            why = f"{self._expected:.0f} bursts a second are expected, {self._load:.0f} now: room is made before"
         what = _difference(self._settings, idea.settings)
         self._settings = dict(idea.settings)
         if not what:

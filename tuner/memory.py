@@ -47,7 +47,7 @@ class Memory:
             entry = Entry(Point(settings=settings, margin=0, progress=0, load=load, windows=0, time_s=time_s), 0)
             self.entries.append(entry)
         old = entry.point
-        before = min(old.windows * entry.trust, FULL)
+        before = min(old.windows, FULL) * entry.trust
         entry.point = msgspec.structs.replace(
             old,
             margin=(old.margin * before + margin) / (before + 1),

@@ -18,7 +18,7 @@ from gpsched.adaptive.knobs import Settings
 from gpsched.tuner.memory import Entry, Memory, near
 from gpsched.tuner.model import Expectation
 from gpsched.tuner.prior import Demand
-from gpsched.tuner.space import Cube, Space
+from gpsched.tuner.space import SHARE, Cube, Space
 from gpsched.tuner.surrogate import Noise, Prediction, Surrogate
 
 
@@ -127,11 +127,16 @@ class Search:
         return [self.start]
 
     def _protect(self, candidates: list[Settings], found: Prediction, best: Idea) -> Idea | None:
-        hopes = found.margin + 0.5 * found.margin_sd
-        number = int(np.argmax(hopes))
-        if hopes[number] <= (best.expected.margin or 0.0) + _HOPE * self._noise.margin:
-            return None
-        return Idea(candidates[number], _expectation(found, number), "protect")
+        """Anything that may come nearer to the objectives; a cut of the share costs most and is the last resort."""
+        hopes = found.margin + found.margin_sd
+        share = float(best.settings[SHARE])
+        for kept in (True, False):
+            may = np.array([(float(each[SHARE]) >= share) is kept for each in candidates])
+            least = (best.expected.margin or 0.0) + _HOPE * self._noise.margin
+            if may.any() and float(hopes[may].max()) > max(least, 0.0 if kept else least):
+                number = int(np.argmax(np.where(may, hopes, -np.inf)))
+                return Idea(candidates[number], _expectation(found, number), "protect")
+        return None
 
     def _candidates(self, centre: Settings) -> list[Settings]:
         if not len(self.space):

@@ -155,9 +155,11 @@ class Space:
         if knob.scale == "choice":
             return self.levels[round(place * (len(self.levels) - 1))]
         base = self.base.get(knob.name)
-        if base is not None and abs(self._place(knob, base) - place) < 0.5 / _STEPS:
-            return base  # the default itself, not a neighbour of it
-        place = round(place * _STEPS) / _STEPS
+        default = None if base is None else self._place(knob, base)
+        near = (place, round(place * _STEPS) / _STEPS)
+        if default is not None and any(abs(default - each) < 0.5 / _STEPS for each in near):
+            return base  # type: ignore[return-value] # the default itself, not a neighbour of it
+        place = near[1]
         if knob.scale == "log":
             value = float(knob.low * (knob.high / knob.low) ** place)
         else:

@@ -19,10 +19,11 @@ from gpsched.adaptive.knobs import Settings
 from gpsched.tuner import prior
 from gpsched.tuner.memory import Memory
 from gpsched.tuner.prior import Demand
-from gpsched.tuner.space import Cube, Space
+from gpsched.tuner.space import LEVEL, Cube, Space
 
 
 _LENGTH = 0.6  # of the cube's side: how far one measurement tells about its neighbours
+_WORD_LENGTH = 0.35  # the same between levels, which have little in common
 _LOAD_LENGTH = 0.8  # ln of a ratio of loads
 _MARGIN_SD, _PROGRESS_SD = 0.2, 0.06  # how far costs may be wrong
 _LEARN_FROM, _LEARN_EVERY = 10, 6  # points
@@ -70,7 +71,7 @@ class Surrogate:
         means = self._means(settings, loads)
         weights = np.array([1.0 / memory.noise_factor(each) for each in entries])
         measured = np.array([[each.point.margin, each.point.progress] for each in entries])
-        self._offset = float(np.average(measured[:, 0] - means[0], weights=weights))
+        self._offset = _offset([str(each[LEVEL]) for each in settings], measured[:, 0] - means[0], weights)
         self._scale = max(float(np.average(measured[:, 1] / means[1], weights=weights)), 1e-6)
         targets = (measured[:, 0] - means[0] - self._offset, measured[:, 1] / (means[1] * self._scale) - 1.0)
         inputs = self._inputs(settings, loads)
@@ -109,8 +110,9 @@ class Surrogate:
         return np.column_stack([cubes, [math.log(load + 1e-3) for load in loads]])
 
     def _kernel(self, sd: float) -> Kernel:
-        lengths = np.array([_LENGTH] * len(self.space) + [_LOAD_LENGTH])
-        shape = Matern(lengths, length_scale_bounds=(0.25, 1.5), nu=2.5)
+        lengths = [_WORD_LENGTH if name == LEVEL else _LENGTH for name in self.space.names] + [_LOAD_LENGTH]
+        bounds = [(length / 2.5, length * 2.5) for length in lengths]
+        shape = Matern(np.array(lengths), length_scale_bounds=bounds, nu=2.5)
         return ConstantKernel(sd**2, constant_value_bounds=((sd / 2) ** 2, (sd * 3) ** 2)) * shape
 
     def _fitted(
@@ -124,3 +126,10 @@ class Surrogate:
             model.fit(inputs, target)
         self._kernels[number] = model.kernel_
         return model
+
+
+def _offset(levels: Sequence[str], residuals: Cube, weights: Cube) -> float:
+    """What all levels have in common of what costs did not predict; of one alone, half is taken to be its own."""
+    which = np.array(levels)
+    means = [np.average(residuals[which == level], weights=weights[which == level]) for level in set(levels)]
+    return float(np.sum(means) / (len(means) + 1))

@@ -1,0 +1,76 @@
+"""The search on surfaces with known optimum and noise: near the optimum soon, safe, back after changes."""
+
+import numpy as np
+import pytest
+
+from gpsched.tuner.model import Point
+from tests.unit.tuner.surfaces import Run, Surface
+
+
+@pytest.mark.parametrize(("limit_us", "jobs"), [(480, 1), (480, 2), (650, 1), (1500, 2)])
+def test_it_comes_near_the_optimum_and_keeps_the_objective(limit_us: float, jobs: int) -> None:
+    surface = Surface(limit_us, jobs)
+    run = Run(surface)
+    run.windows(45)
+    assert np.mean(run.reached[-8:]) > 0.96 * surface.oracle()
+    assert sum(run.missed[10:]) <= 2  # of 35
+    assert sum(run.missed[:10]) <= 2
+
+
+def test_nothing_is_tried_that_breaks_an_objective_by_far() -> None:
+    surface = Surface(480)
+    run = Run(surface, seed=3)
+    run.windows(30)
+    worst = max(surface.latency_us(step.settings) for step in run.steps)
+    assert worst < 1.35 * surface.limit_us
+
+
+def test_what_was_learned_before_is_used_at_once() -> None:
+    surface = Surface(650)
+    first = Run(surface)
+    first.windows(30)
+    points = first.tuner.points()
+    again = Run(surface, seed=9, points=points)
+    again.windows(6)
+    assert np.mean(again.reached[1:]) > 0.96 * surface.oracle()
+    assert not any(again.missed)
+    assert "known of this work" in again.steps[0].changes[0].why
+
+
+def test_after_a_load_step_it_is_back() -> None:
+    surface = Surface(650)
+    run = Run(surface)
+    run.windows(20)
+    surface.rate_hz = 400.0
+    run.windows(25)
+    assert np.mean(run.reached[-6:]) > 0.95 * surface.oracle()
+    assert sum(run.missed[20:]) <= 2
+
+
+def test_drift_is_noticed_and_followed() -> None:
+    """What used to be the best setting no longer keeps the objective."""
+    surface = Surface(620)
+    run = Run(surface)
+    run.windows(25)
+    before = str(run.settings["reservations.level"])
+    surface.slower[before] = 400.0
+    run.windows(25)
+    assert run.settings["reservations.level"] != before
+    assert sum(run.missed[25:35]) <= 4
+    assert sum(run.missed[35:]) <= 1
+
+
+def test_where_nothing_keeps_the_objective_it_protects_and_does_not_thrash() -> None:
+    surface = Surface(370)
+    run = Run(surface)
+    run.windows(30)
+    default = surface.latency_us(Run(surface).settings | {"reservations.level": "hold"})
+    assert np.median([surface.latency_us(step.settings) for step in run.steps[15:]]) <= default * 1.01
+
+
+def test_the_points_are_bounded_and_serve_as_history() -> None:
+    run = Run(Surface(1500, 2, noise=(0.1, 0.05)))
+    run.windows(80)
+    points = run.tuner.points()
+    assert 1 < len(points) <= 60
+    assert all(isinstance(point, Point) and point.windows >= 1 for point in points)
