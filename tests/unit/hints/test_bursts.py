@@ -43,6 +43,7 @@ def test_gaps_that_the_quiet_time_bridges_are_counted(segmenter: BurstSegmenter)
 def test_gaps_are_as_long_whether_they_are_bridged_or_not(segmenter: BurstSegmenter) -> None:
     """A copy to the device comes 30 µs before each launch: within a burst, the gap ends with it."""
     time = 1_000.0
+    learned = []
     for _ in range(600):  # until all that it remembers was learned while they were bridged
         segmenter.advance(time)
         segmenter.copy(Copy(time, 1, 7, to_device=True, size=3))
@@ -50,10 +51,12 @@ def test_gaps_are_as_long_whether_they_are_bridged_or_not(segmenter: BurstSegmen
         segmenter.launch(Launch(time + 30.0, 1, 7))
         sync(segmenter, time + 130.0, SyncScope.STREAM, 7)
         time += 280.0  # 150 after the synchronisation
-    assert 150.0 <= segmenter.between.us <= 1.25 * 180.0
+        learned.append(segmenter.between.us)
+    assert min(learned[50:]) >= 150.0
+    assert max(learned) <= 1.25 * 180.0
     burst = segmenter.advance(time + 10_000.0)
     assert burst is not None
-    assert burst.gaps > 100
+    assert burst.gaps > 500
 
 
 def test_a_context_synchronisation_covers_all_streams_of_its_context(segmenter: BurstSegmenter) -> None:
