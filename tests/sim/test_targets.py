@@ -75,7 +75,8 @@ def _case(
         client.attach(service.pid, "lc")
         for job in running:
             client.attach(job.pid, "be")
-        service.run(LEARN, RATE, arrival)
+        for _ in range(1 if jobs == 1 else 3):  # several jobs: turns are tried, and running together
+            service.run(LEARN, RATE, arrival)
         managed, managed_rates = min(_measure(service, running, arrival) for _ in range(2))  # the less disturbed one
         clock_spread_us = _clock_spread(client, service.pid)
         level = next(view.level for view in client.snapshot().processes if view.pid == service.pid)
