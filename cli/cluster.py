@@ -19,12 +19,13 @@ _EPILOG = """examples:
   gpsched cluster compare --scenario philly --traces DIR      the same on a public trace
   gpsched cluster forecast --traces DIR --html forecast.html  pinball loss and coverage on real demand
   gpsched cluster control --engine slurm --dry-run            what it would do to the Slurm cluster here
+  gpsched cluster rules >>/etc/gpsched/config.toml            on each node: classes by the jobs' QOS
   gpsched cluster report result.json --html result.html
 """
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[Any]") -> None:
-    """Add ``cluster`` and its five actions."""
+    """Add ``cluster`` and its actions."""
     parser = subparsers.add_parser(
         "cluster",
         help="forecast, spot quotas and victims for a whole cluster: simulate them, or run them on Slurm",
@@ -45,6 +46,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[Any]") -> None:
         _add_workload(sub)
         _add_output(sub)
     _add_control(actions)
+    rules = actions.add_parser("rules", help="print what the nodes' configuration needs to know of the QOS")
+    _add_qos(rules)
     report = actions.add_parser("report", help="show a result file again, as tables or HTML")
     report.add_argument("result", type=Path, help="a file written with --out")
     _add_output(report, out=False)
@@ -113,10 +116,7 @@ def _add_control(actions: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--lock", type=Path, help="leader lock, on storage all controllers share (default: in the state dir)"
     )
-    parser.add_argument("--hp-qos", default="hp")
-    parser.add_argument(
-        "--spot-qos", default="spot,spot-1h,spot-2h,spot-4h", help="NAME or NAME-<hours>h, comma-separated"
-    )
+    _add_qos(parser)
     parser.add_argument(
         "--victims", choices=("gpsched", "slurm"), default="gpsched", help="who chooses what HP jobs evict"
     )
@@ -128,6 +128,21 @@ def _add_control(actions: "argparse._SubParsersAction[Any]") -> None:
         "--per-minute", type=_positive(int), default=120, help="changes a minute at most (default: 120)"
     )
     parser.add_argument("--take-back", action="store_true", help="overwrite a QOS that someone else edited")
+
+
+def _add_qos(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--hp-qos", type=_qos, default="hp", metavar="NAME", help="QOS of HP jobs (default: hp)")
+    parser.add_argument(
+        "--spot-qos", default="spot,spot-1h,spot-2h,spot-4h", help="NAME or NAME-<hours>h, comma-separated"
+    )
+
+
+def _qos(text: str) -> str:
+    import re
+
+    if not re.fullmatch(r"[\w.-]+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no QOS name")
+    return text
 
 
 def run(args: argparse.Namespace) -> int:
@@ -142,6 +157,7 @@ def run(args: argparse.Namespace) -> int:
         "simulate": _simulate,
         "compare": _compare,
         "control": _control,
+        "rules": _rules,
         "report": _report,
     }
     return actions[args.action](args)
@@ -316,6 +332,13 @@ def _control(args: argparse.Namespace) -> int:
             controller.run(ended.is_set)
     finally:
         controller.stop()
+    return 0
+
+
+def _rules(args: argparse.Namespace) -> int:
+    from gpsched.tuner.cluster.nodelink import node_rules
+
+    print(node_rules(args.hp_qos, _guarantees(args.spot_qos)), end="")
     return 0
 
 

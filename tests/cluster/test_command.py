@@ -8,7 +8,6 @@ import pytest
 
 from gpsched.adaptive.errors import GpschedError
 from gpsched.cli import cluster
-from gpsched.tuner.cluster.nodelink import class_of_qos, job_labels
 from gpsched.tuner.cluster.report import COLUMNS
 
 
@@ -61,7 +60,7 @@ def test_forecast_scores_an_excerpt(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("simulate", "--arm", "nope"), "unknown arm 'nope'; known: fgd"),
+        (("simulate", "--arm", "nope"), "unknown arm 'nope'; known: clairvoyant"),
         (("compare", "--arms", "ours,nope"), "unknown arm"),
         (("simulate", "--scenario", "mars", "--quiet"), "unknown scenario 'mars'"),
         (("simulate", "--scenario", "philly", "--quiet"), "needs --traces"),
@@ -102,17 +101,3 @@ def test_control_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(GpschedError, match="is Slurm installed"):
         command("control", "--once", "--state-dir", str(tmp_path / "state"))
-
-
-def test_qos_and_account_become_class_and_tenant() -> None:
-    assert [class_of_qos(qos) for qos in ("spot", "spot-4h", "hp", "normal", "", "spotless")] == [
-        "be",
-        "be",
-        "lc",
-        "unmanaged",
-        "unmanaged",
-        "unmanaged",
-    ]
-    labels = job_labels({"SLURM_JOB_ID": "7", "SLURM_JOB_QOS": "spot-1h", "SLURM_JOB_ACCOUNT": "org1"})
-    assert labels == {"class": "be", "tenant": "org1", "job": "7"}
-    assert job_labels({"HOME": "/root"}) == {}

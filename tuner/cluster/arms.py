@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from gpsched.tuner.cluster.clairvoyant import Clairvoyant, ClairvoyantHour
+from gpsched.tuner.cluster.clairvoyant import Clairvoyant, ClairvoyantHour, ClairvoyantNow
 from gpsched.tuner.cluster.demand import TOTAL
 from gpsched.tuner.cluster.errors import UnknownNameError
 from gpsched.tuner.cluster.linear import AHEAD_H, DecompositionLinear
@@ -190,7 +190,7 @@ class GfsCode(GfsPaper):
 
 
 PROPOSED = (Fifo, Policy, StaticQuota, StaticQuotaTight, Fgd, Leases, GfsCode, GfsPaper, SpotPolicy)
-BOUNDS = (Clairvoyant, ClairvoyantHour)  # compared only when asked for
+BOUNDS = (Clairvoyant, ClairvoyantHour, ClairvoyantNow)  # compared only when asked for
 ARMS: dict[str, Callable[[], Policy]] = {arm.name: arm for arm in (*PROPOSED, *BOUNDS)}
 
 

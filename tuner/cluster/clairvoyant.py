@@ -59,7 +59,7 @@ class Clairvoyant(SpotPolicy):
         hp, spot, request = self._hp[pool.model], self._spot[pool.model], run.job.total_gpus
         if (hp[seen] + spot[seen]).max() + request > pool.capacity:
             return None
-        if not self._leaves_room(pool, run.job, nodes, min(HOUR_S, run.remaining_s), now_s):
+        if not self._leaves_room(pool, run.job, nodes, min(HOUR_S, self.look_s, run.remaining_s), now_s):
             return None
         spot[self._span(now_s, now_s + run.remaining_s)] += request
         return 0.0
@@ -82,3 +82,10 @@ class ClairvoyantHour(Clairvoyant):
 
     name: ClassVar[str] = "clairvoyant-1h"
     look_s: ClassVar[float] = HOUR_S
+
+
+class ClairvoyantNow(Clairvoyant):
+    """Knows run times alone and starts whatever fits: the least waiting that their order can give."""
+
+    name: ClassVar[str] = "clairvoyant-0h"
+    look_s: ClassVar[float] = 0.0

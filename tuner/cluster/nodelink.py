@@ -1,28 +1,21 @@
-"""From a Slurm job to the node daemon's words: QOS to class, account to tenant. Pure; the node side calls it."""
+"""What the nodes need so that their daemons see jobs as the controller does: rules from QOS to class.
 
-from collections.abc import Iterable, Mapping
+A process of a job that such a rule finds belongs to the job's account (the node's tenant).
+"""
 
-
-SPOT_PREFIX = "spot"
-HP_QOS = ("hp",)
-
-
-def class_of_qos(qos: str, hp: Iterable[str] = HP_QOS, spot_prefix: str = SPOT_PREFIX) -> str:
-    """``be`` for a spot QOS, ``lc`` for a high-priority one, ``unmanaged`` for any other (and for none)."""
-    if qos == spot_prefix or qos.startswith(spot_prefix + "-"):
-        return "be"
-    return "lc" if qos in set(hp) else "unmanaged"
+from collections.abc import Iterable
 
 
-def job_labels(environment: Mapping[str, str]) -> dict[str, str]:
-    """Class and tenant of a process from its environment, as Slurm sets it (SLURM_JOB_QOS, SLURM_JOB_ACCOUNT).
+_HEAD = """# Jobs of this cluster, for gpsched on its nodes. So that no user can claim another QOS or account,
+# slurm.conf needs Prolog=/usr/share/gpsched/slurm-prolog.sh and the same as Epilog=.
+"""
 
-    Empty when the process belongs to no Slurm job.
+
+def node_rules(hp_qos: str, spot_qos: Iterable[str]) -> str:
+    """Rules in the node's configuration language (TOML): jobs of ``hp_qos`` are ``lc``, those of a spot QOS ``be``.
+
+    QOS names are letters, digits, ``_``, ``.`` and ``-``, so none is a pattern.
     """
-    if "SLURM_JOB_ID" not in environment:
-        return {}
-    return {
-        "class": class_of_qos(environment.get("SLURM_JOB_QOS", "")),
-        "tenant": environment.get("SLURM_JOB_ACCOUNT", ""),
-        "job": environment["SLURM_JOB_ID"],
-    }
+    classes = {hp_qos: "lc"} | dict.fromkeys(spot_qos, "be")
+    rules = (f'\n[[rule]]\nname = "{qos}"\nclass = "{found}"\nslurm_qos = "{qos}"\n' for qos, found in classes.items())
+    return _HEAD + "".join(rules)
