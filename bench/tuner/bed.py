@@ -32,12 +32,13 @@ _EPOCH_S = 1_790_000_000.0
 class Taken:
     """A window. ``latency``: the worst of the services' p99 over their limits; None when requests were too few.
 
-    ``progress``: mean of the jobs' rates over their rates alone; ``observed``: the same as the tuner sees it.
+    ``progress``: mean of the jobs' rates over their rates alone; ``observed``: the same as the tuner sees it, where
+    anybody is managed.
     """
 
     progress: float
     latency: float | None
-    observed: Observed
+    observed: Observed | None
 
     @property
     def missed(self) -> bool:

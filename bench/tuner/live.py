@@ -82,7 +82,7 @@ class LiveBed:
         requests = self._serve(self.mix.window_s)
         ended, now = self._progress(), self.client.measure(before.now_us)
         found = self._meter.windows(before, now, self.client.config(), time.time())
-        observed = max(found, key=lambda one: len(one.window.lc) + len(one.window.be))
+        observed = max(found, key=lambda one: len(one.window.lc) + len(one.window.be), default=None)
         shares = [_rate(*pair) / solo for *pair, solo in zip(started, ended, self.solo, strict=False)]
         return Taken(float(np.mean(shares)), worst_over_limit(self.mix, requests), observed)
 

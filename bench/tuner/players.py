@@ -161,6 +161,8 @@ class Ours:
 
     def see(self, taken: Taken) -> None:
         """Let it take its step."""
+        if taken.observed is None:
+            return
         step = self._tuner.step(taken.observed)
         self._settings = step.settings
         self.changes += step.changes
