@@ -125,7 +125,7 @@ def loaded() -> ModuleInfo:
 
 def describe(info: ModuleInfo) -> str:
     """Say in a line what a module is and gives."""
-    kind = "the companion module beside" if Feature.COMPANION in info.features else "gpsched in"
+    kind = "the companion module (for experiments only) beside" if Feature.COMPANION in info.features else "gpsched in"
     bpf = "with" if Feature.KFUNCS in info.features else "without"
     test = "; a TEST BUILD, which believes any process" if Feature.TEST in info.features else ""
     return f"{kind} driver {info.driver or 'of unknown version'}, family version {info.version}, {bpf} BPF calls{test}"

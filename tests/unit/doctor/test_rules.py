@@ -135,7 +135,7 @@ def test_a_calibration_counts_for_its_driver(
     ("features", "error", "state", "detail", "fix"),
     [
         (Feature.KFUNCS, None, "ok", "driver 550.1, family version 1, with BPF calls: it undoes", ""),
-        (Feature.COMPANION, None, "ok", "companion module beside driver 550.1", ""),
+        (Feature.COMPANION, None, "ok", "companion module (for experiments only) beside driver 550.1", ""),
         (Feature.TEST, None, "degraded", "TEST BUILD", "without GPSCHED_TEST"),
         (None, "the loaded module speaks version 0, this daemon 1", "degraded", "version 0", "install it anew"),
     ],
