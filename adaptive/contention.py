@@ -68,7 +68,8 @@ class Contention:
     def reserved(self, record: Record) -> None:
         """A reservation ended."""
         if record.begin_ns:
-            self._conduct.reserved(record.pid, (record.end_ns - record.begin_ns) / 1000, record.waste_us)
+            length_us = (record.end_ns - record.begin_ns) / 1000
+            self._conduct.reserved(record.pid, length_us, record.waste_us, record.gpu)
 
     def called(self, pid: int, calls: int) -> None:
         """A best-effort process has called CUDA so often."""

@@ -326,15 +326,20 @@ class Steering:
         if learner is None or not beside_be or not available:
             process.mechanism, process.hint_reason = "timeslice", ""
             return
-        prospects: dict[Level, Prospect] = {
-            level: Prospect(*learner.expected(self._costs[level])) for level in available
-        }
+        prospects: dict[Level, Prospect] = {level: self._prospect(learner, level) for level in available}
         budget = self.config.reservations.waste_budget
         level, process.hint_reason = choose_level(prospects, process.mechanism, budget)
         if level != process.mechanism:
             log.info("pid %d: level %s, %s", process.pid, level, process.hint_reason)
         process.mechanism = level
         learner.set_costs(self._costs[level if level != "timeslice" else available[-1]])
+
+    def _prospect(self, learner: HintLearner, level: Level) -> Prospect:
+        """Where the program itself tells when, nothing has to be expected of what was learned."""
+        costs = self._costs[level]
+        if learner.chosen().state == "explicit":
+            return Prospect(costs.switch_us - costs.residual_us, 0.0)
+        return Prospect(*learner.expected(costs))
 
     def _config_of(self, process: Process | None) -> Config:
         """A process has one level and one set of offsets: those of its first GPU."""

@@ -6,7 +6,7 @@ It has to keep them for a whole probation before it may reserve again, and the n
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpsched.adaptive.config import Reservations
 
@@ -19,12 +19,13 @@ _WASTE = 10.0  # times the budget
 
 @dataclass
 class _Process:
-    reserved_us: float = 0.0
-    idle_us: float = 0.0
+    reserved_us: dict[int, float] = field(default_factory=dict)  # by GPU
+    idle_us: dict[int, float] = field(default_factory=dict)
     asked: int = 0
     bad: int = 0
     reason: str = ""
     probation_s: float = _PROBATION_S
+    next_s: float = _PROBATION_S
     until: float | None = None  # while it has no reservations
     good_since: float = 0.0
 
@@ -40,15 +41,15 @@ class Conduct:
         """The processes that have lost their reservations, and the reason for people."""
         return {pid: each.reason for pid, each in self._processes.items() if each.until is not None}
 
-    def asked(self, pid: int) -> None:
-        """A reservation was asked for, whether or not it was made."""
-        self._of(pid).asked += 1
+    def asked(self, pid: int, times: int = 1) -> None:
+        """Reservations were asked for, whether or not they were made."""
+        self._of(pid).asked += times
 
-    def reserved(self, pid: int, length_us: float, idle_us: float) -> None:
-        """A reservation ended; for ``idle_us`` of it the GPU waited."""
+    def reserved(self, pid: int, length_us: float, idle_us: float, gpu: int = 0) -> None:
+        """A reservation ended; for ``idle_us`` of it the GPU waited. Each GPU is judged by itself."""
         process = self._of(pid)
-        process.reserved_us += length_us
-        process.idle_us += idle_us
+        for sums, us in ((process.reserved_us, length_us), (process.idle_us, idle_us)):
+            sums[gpu] = sums.get(gpu, 0.0) + us
 
     def forget(self, pid: int) -> None:
         """The process ended or is left alone."""
@@ -58,7 +59,8 @@ class Conduct:
         """End a window. ``used``: the share of it in which each process was in a burst."""
         for pid, process in self._processes.items():
             fault = _fault(process, elapsed_s, used.get(pid, 0.0), settings)
-            process.reserved_us = process.idle_us = 0.0
+            process.reserved_us.clear()
+            process.idle_us.clear()
             process.asked = 0
             if process.until is None:
                 self._judge(process, fault, now)
@@ -71,11 +73,11 @@ class Conduct:
     def _judge(self, process: _Process, fault: str, now: float) -> None:
         process.bad = process.bad + 1 if fault else 0
         if process.bad >= _PATIENCE:
+            process.probation_s, process.next_s = process.next_s, min(2 * process.next_s, _LONGEST_S)
             process.until = now + process.probation_s
             process.reason = _lost(fault, process.probation_s)
-            process.probation_s = min(2 * process.probation_s, _LONGEST_S)
-        elif now - process.good_since > 2 * process.probation_s:
-            process.probation_s = _PROBATION_S
+        elif now - process.good_since > 2 * process.next_s:
+            process.next_s = _PROBATION_S
 
     def _of(self, pid: int) -> _Process:
         return self._processes.setdefault(pid, _Process())
@@ -83,8 +85,9 @@ class Conduct:
 
 def _fault(process: _Process, elapsed_s: float, used: float, settings: Reservations) -> str:
     """While it may not reserve, its bursts tell how much it would."""
-    reserved = max(process.reserved_us / (elapsed_s * 1e6), used if process.until is not None else 0.0)
-    idle = process.idle_us / (elapsed_s * 1e6)
+    kept = max(process.reserved_us.values(), default=0.0) / (elapsed_s * 1e6)
+    reserved = max(kept, used if process.until is not None else 0.0)
+    idle = max(process.idle_us.values(), default=0.0) / (elapsed_s * 1e6)
     asked = process.asked / elapsed_s
     if asked > settings.max_per_second:
         return f"asked for {asked:.0f} a second, more than reservations.max_per_second = {settings.max_per_second}"

@@ -1,7 +1,7 @@
 """Who reserves too much loses its reservations until it behaves."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpsched.adaptive.config import Reservations
@@ -19,8 +19,7 @@ class Trial:
 
     def second(self, reserved: float = 0.0, idle: float = 0.0, asked: int = 10, used: float = 0.0) -> bool:
         """Return whether it has lost its reservations then."""
-        for _ in range(asked):
-            self.conduct.asked(1)
+        self.conduct.asked(1, asked)
         if 1 not in self.conduct.suspended:
             self.conduct.reserved(1, reserved * 1e6, idle * 1e6)
         self.now += 1.0
@@ -58,9 +57,17 @@ def test_it_has_to_behave_for_the_whole_probation() -> None:
     trial = Trial()
     trial.seconds(2, asked=5_000)
     trial.seconds(8, asked=10)
-    assert trial.second(asked=5_000)  # begins anew, twice as long
-    assert trial.seconds(19, asked=10)[-1]
+    assert trial.second(asked=5_000)  # begins anew
+    assert trial.seconds(9, asked=10)[-1]
     assert not trial.seconds(2, asked=10)[-1]
+
+
+def test_gpus_are_judged_apart() -> None:
+    trial = Trial()
+    for _ in range(5):
+        for gpu in range(3):
+            trial.conduct.reserved(1, 0.5e6, 0.0, gpu)
+        assert not trial.second()
 
 
 def test_without_reservations_its_bursts_tell() -> None:
@@ -91,6 +98,7 @@ def test_forgotten_is_forgotten() -> None:
     assert trial.conduct.suspended == {}
 
 
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.integers(0, 50)), max_size=100))
 def test_good_conduct_always_ends_it(seconds: list[tuple[float, float, int]]) -> None:
     trial = Trial()
