@@ -11,6 +11,7 @@ from gpsched.adaptive.errors import ProcessGoneError
 
 
 _CONTAINER = re.compile(r"(?:docker|libpod|cri-containerd|crio)[-/]([0-9a-f]{12,64})|/([0-9a-f]{64})(?:/|$)")
+_PLACE = re.compile(rf"slurm.*/job_\d|[-/]pod[0-9a-f]{{8}}|{_CONTAINER.pattern}")
 _DRIVER_FILE = "nvidiactl"
 
 
@@ -110,11 +111,13 @@ def _link(path: Path) -> str:
 
 
 def _cgroup(folder: Path) -> str:
-    """The unified (v2) path, else the first controller's that is not the root."""
-    paths = [line.split(":", 2) for line in _text(folder / "cgroup").splitlines()]
-    unified = [path for _, controllers, path in paths if not controllers]
-    others = [path for _, controllers, path in paths if controllers and path != "/"]
-    return next((path for path in unified + others if path != "/"), "/")
+    """The path that names a job or a container, else the unified (v2) one, else the first that is not the root.
+
+    Where both versions are mounted, Slurm and docker use the controllers of v1, and the unified path is their daemon's.
+    """
+    lines = [line.split(":", 2) for line in _text(folder / "cgroup").splitlines()]
+    paths = [path for _, _, path in sorted(lines, key=lambda line: line[1] != "") if path != "/"]
+    return next(filter(_PLACE.search, paths), next(iter(paths), "/"))
 
 
 def _user(folder: Path) -> str:

@@ -93,8 +93,9 @@ def wait_until(condition: Callable[[], object], seconds: float, what: str) -> No
 class SlurmStack:
     """Start with `start`, stop with `stop`; every process it starts is ended by process id."""
 
-    def __init__(self, lab: Path, nodes: int = 32, accounting: bool = True) -> None:
-        self.lab, self.nodes, self.accounting = lab, nodes, accounting
+    def __init__(self, lab: Path, nodes: int = 32, accounting: bool = True, changes: str = "") -> None:
+        """``changes``: lines for slurm.conf; of a key that is given twice the last one counts."""
+        self.lab, self.nodes, self.accounting, self.changes = lab, nodes, accounting, changes
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.env = os.environ | {
             "SLURM_CONF": str(lab / "slurm.conf"),
@@ -138,7 +139,7 @@ class SlurmStack:
             last_port=17000 + self.nodes,
             accounting=ACCOUNTING if self.accounting else "AccountingStorageType=accounting_storage/none",
         )
-        (self.lab / "slurm.conf").write_text(text)
+        (self.lab / "slurm.conf").write_text(text + self.changes)
         (self.lab / "gres.conf").write_text(
             f"AutoDetect=off\nNodeName=n[1-{self.nodes}] Name=gpu File={self.lab}/dev/gpu[0-7]\n"
         )

@@ -80,6 +80,25 @@ def test_containers_are_told_from_the_cgroup(tmp_path: Path, cgroup: str, contai
     assert procinfo.read(42, tmp_path).container == container
 
 
+@pytest.mark.parametrize(
+    ("lines", "cgroup"),
+    [
+        ("12:cpu:/\n1:name=systemd:/a\n0::/", "/a"),
+        ("6:freezer:/b\n0::/user.slice", "/user.slice"),
+        ("6:freezer:/slurm_n1/uid_0/job_7/step_batch\n0::/init.scope", "/slurm_n1/uid_0/job_7/step_batch"),
+        ("9:devices:/docker/" + "12" * 32 + "\n0::/system.slice/containerd.service", "/docker/" + "12" * 32),
+        ("3:cpu:/\n0::/", "/"),
+        ("0::/../x", "/../x"),
+    ],
+)
+def test_the_cgroup_that_names_a_job_or_container_counts(tmp_path: Path, lines: str, cgroup: str) -> None:
+    folder = tmp_path / "42"
+    folder.mkdir()
+    (folder / "stat").write_text("42 (a) S 1 " + "0 " * 30)
+    (folder / "cgroup").write_text(lines + "\n")
+    assert procinfo.read(42, tmp_path).cgroup == cgroup
+
+
 def test_descendants_are_found_parents_first(tmp_path: Path) -> None:
     for pid, parent in ((10, 1), (11, 10), (12, 11), (13, 1)):
         (tmp_path / str(pid)).mkdir()
