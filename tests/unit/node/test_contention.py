@@ -1,10 +1,14 @@
 """Second by second: who needs how much of a GPU, and what follows for plans, slices, and what people are told."""
 
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from gpsched.adaptive.actuator.plans import Mechanism, PlanSet
 from gpsched.adaptive.actuator.records import Reason, Record
 from gpsched.adaptive.config import Admission, Config, Policy, Reservations, Timeslice
 from gpsched.adaptive.contention import Contention
@@ -14,7 +18,7 @@ from gpsched.adaptive.model import Class
 from gpsched.adaptive.policy import plans
 from gpsched.adaptive.policy.timeslice import decide
 from gpsched.adaptive.policy.together import SLICE_US
-from gpsched.adaptive.probes.events import ProcFork
+from gpsched.adaptive.probes.events import Hint, HintEvent, Kind, ProcFork
 from gpsched.adaptive.workloads.procinfo import ProcessInfo
 from gpsched.adaptive.workloads.registry import Group, Process, Registry
 from tests.unit.node.test_node import Machine
@@ -286,3 +290,60 @@ def test_jobs_with_a_rhythm_run_together_unless_shares_are_asked_for(
         if pid > 1
     }
     assert (slices == {SLICE_US}) is together
+
+
+@pytest.fixture
+def planned(machine: Machine) -> Iterator[list[PlanSet]]:
+    """The plans that the machine's node publishes, to an actuator that only takes them."""
+    published: list[PlanSet] = []
+    reader, writer = os.pipe()
+    actuator = SimpleNamespace(pid=1, fileno=lambda: reader, records=list, stop=lambda: None, publish=published.append)
+    machine.probes.send_fast = lambda *_args, **_named: None  # type: ignore[method-assign]
+    machine.node.steering._start = lambda _files, _ring: actuator  # type: ignore[assignment,return-value]
+    yield published
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_program_that_announces_its_bursts_itself_gets_a_level_for_it(
+    machine: Machine, planned: list[PlanSet]
+) -> None:
+    lc, _ = machine.start("lc"), machine.start("be")
+    machine.node.handle(HintEvent(time.monotonic_ns(), lc, lc, Hint.RESERVE, 1_000))
+    machine.node.follow()
+    process = machine.node.registry.get(lc)
+    assert process is not None
+    assert process.level == "reserve"
+    (plan,) = planned[-1].plans
+    assert [trigger.kind for trigger in plan.triggers] == [Kind.HINT]
+
+
+def test_reservations_lost_are_out_of_the_plans_and_come_back(machine: Machine, planned: list[PlanSet]) -> None:
+    lc, _ = machine.start("lc"), machine.start("be")
+    machine.node.handle(HintEvent(time.monotonic_ns(), lc, lc, Hint.RESERVE, 1_000))
+    machine.node.follow()
+    assert planned[-1].plans
+    process = machine.node.registry.get(lc)
+    assert process is not None
+    process.restraint = "has no reservations: it asked too often"
+    machine.node.apply()
+    assert (planned[-1].plans, process.level) == ((), "timeslice")
+    assert "it asked too often" in _reason(machine, lc)
+    process.restraint = ""
+    machine.node.apply()
+    assert planned[-1].plans
+
+
+def test_channels_of_a_service_that_may_be_kept_off_are_on_disk(machine: Machine, planned: list[PlanSet]) -> None:
+    """Should everybody be killed while it is off, ``gpsched restore`` and the next start know of it."""
+    first, second = _attach(machine, "lc", slo_us=2_000.0), _attach(machine, "lc", slo_us=9_000.0)
+    on_disk = lambda: {each.pid for each in machine.undo.pending() if each.kind == "channels"}  # noqa: E731
+    assert on_disk() == set()
+    machine.node.steering.contention._lengths = {first: 5_000.0, second: 5_000.0}
+    machine.node.apply()
+    assert all(plan.mechanism & Mechanism.ORDER for plan in planned[-1].plans)
+    assert on_disk() == {first, second}
+    machine.node.reconfigure(Config(policy=Policy(order="share")))
+    machine.node.apply()
+    assert planned[-1].plans == ()
+    assert on_disk() == set()
