@@ -11,6 +11,7 @@ from gpsched.adaptive.histogram import latency_quantile
 from gpsched.adaptive.model import ProcessView, Snapshot
 
 
+_TRACKS = {"reservation": 1, "burst": 2, "turn": 3}  # stretches of one track have to nest, these overlap
 Exporter = Callable[[Iterable[Snapshot]], Iterator[str]]
 
 # Columns of the CSV: one row for each process in each snapshot. Empty where the model knows nothing.
@@ -69,26 +70,28 @@ def openmetrics(snapshots: Iterable[Snapshot]) -> Iterator[str]:
 
 
 def chrome_trace(snapshots: Iterable[Snapshot]) -> Iterator[str]:
-    """Trace events (JSON array format): a track a process with its spans, counters of launches, slices and power."""
+    """Trace events (JSON array format): tracks of each process with its spans; counters of launches, slices, power."""
     separator = "[\n"
-    seen: set[tuple[int, str, float]] = set()
+    told: dict[tuple[int, str], float] = {}
     for snapshot in snapshots:
-        for event in _trace_events(snapshot, seen):
+        for event in _trace_events(snapshot, told):
             yield separator + msgspec.json.encode(event).decode()
             separator = ",\n"
     yield "\n]\n" if separator == ",\n" else "[]\n"
 
 
-def _trace_events(snapshot: Snapshot, seen: set[tuple[int, str, float]]) -> Iterator[dict[str, Any]]:
+def _trace_events(snapshot: Snapshot, told: dict[tuple[int, str], float]) -> Iterator[dict[str, Any]]:
     now_us = snapshot.time_s * 1e6
     for view in snapshot.processes:
-        if (view.pid, "name", 0.0) not in seen:
-            seen.add((view.pid, "name", 0.0))
+        if (view.pid, "name") not in told:
+            told[view.pid, "name"] = now_us
             label = f"{view.name} ({view.class_})"
             yield {"ph": "M", "name": "process_name", "pid": view.pid, "args": {"name": label}}
+            for kind, track in _TRACKS.items():
+                yield {"ph": "M", "name": "thread_name", "pid": view.pid, "tid": track, "args": {"name": kind}}
         launches = view.calls.get("launch", 0) + view.calls.get("graph_launch", 0)
         yield {"ph": "C", "name": "launches", "pid": view.pid, "ts": now_us, "args": {"count": launches}}
-        yield from _span_events(view, seen)
+        yield from _span_events(view, told)
         for group in view.groups:
             if group.engine == "compute" and group.timeslice_us is not None:
                 args = {"us": group.timeslice_us}
@@ -98,14 +101,15 @@ def _trace_events(snapshot: Snapshot, seen: set[tuple[int, str, float]]) -> Iter
             yield {"ph": "C", "name": f"GPU {gpu.gpu} power", "pid": 0, "ts": now_us, "args": {"W": gpu.power_w}}
 
 
-def _span_events(view: ProcessView, seen: set[tuple[int, str, float]]) -> Iterator[dict[str, Any]]:
-    """Snapshots overlap: a span is told once."""
+def _span_events(view: ProcessView, told: dict[tuple[int, str], float]) -> Iterator[dict[str, Any]]:
+    """Snapshots overlap, and the last span of one may be longer in the next: only what is new is told."""
     for span in view.spans:
-        key = (view.pid, span.kind, span.start_s)
-        if key not in seen:
-            seen.add(key)
-            length_us = (span.end_s - span.start_s) * 1e6
-            yield {"ph": "X", "name": span.kind, "pid": view.pid, "tid": 0, "ts": span.start_s * 1e6, "dur": length_us}
+        begin = max(span.start_s, told.get((view.pid, span.kind), span.start_s))
+        if span.end_s > begin:
+            told[view.pid, span.kind] = span.end_s
+            length_us = (span.end_s - begin) * 1e6
+            track = {"pid": view.pid, "tid": _TRACKS[span.kind]}
+            yield {"ph": "X", "name": span.kind, **track, "ts": begin * 1e6, "dur": length_us}
 
 
 EXPORTERS: dict[str, Exporter] = {

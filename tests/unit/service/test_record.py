@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpsched.adaptive.export import COLUMNS, EXPORTERS
+from gpsched.adaptive.model import Snapshot, Span
 from gpsched.adaptive.record import Record, RecordError, RecordWriteError, Writer
 from tests.tui import scene
 
@@ -104,12 +105,29 @@ def test_csv_has_a_row_for_each_process_and_moment() -> None:
     assert float(rows[8]["p99_us"]) <= 1024
 
 
+_KINDS = ("burst", "reservation")
+
+
 def test_chrome_trace_tells_each_span_once() -> None:
     events = json.loads(_exported("chrome"))
     spans = [event for event in events if event["ph"] == "X"]
-    assert len(spans) == 6  # two of each of three moments, which differ in time
-    assert {event["name"] for event in spans} == {"burst", "reservation"}
+    ends = {kind: [event["ts"] + event["dur"] for event in spans if event["name"] == kind] for kind in _KINDS}
+    assert {kind: len(each) for kind, each in ends.items()} == {"burst": 3, "reservation": 3}  # one a second
     assert spans[0]["dur"] == 2e6
     again = json.loads("".join(EXPORTERS["chrome"]([scene.snapshot(1), scene.snapshot(1)])))
     assert len([event for event in again if event["ph"] == "X"]) == 2
     assert json.loads("".join(EXPORTERS["chrome"]([]))) == []
+
+
+def test_a_span_that_grows_is_told_in_parts_that_do_not_overlap() -> None:
+    def at(second: float, *spans: tuple[float, float]) -> Snapshot:
+        shown = [Span(kind="turn", start_s=scene.NOW + start, end_s=scene.NOW + end) for start, end in spans]
+        view = scene.process(1, "train", "be", spans=shown)
+        return scene.snapshot(0, time_s=scene.NOW + second, processes=[view])
+
+    looks = [at(1, (0, 1)), at(2, (0.0001, 1.0), (1.5, 1.9)), at(3, (1.4999, 2.5))]
+    events = json.loads("".join(EXPORTERS["chrome"](looks)))
+    told = [(event["ts"] / 1e6 - scene.NOW, event["dur"] / 1e6) for event in events if event["ph"] == "X"]
+    assert told == [pytest.approx(each, abs=1e-3) for each in [(0, 1), (1.5, 0.4), (1.9, 0.6)]]
+    tracks = {event["args"]["name"]: event["tid"] for event in events if event["name"] == "thread_name"}
+    assert {event["tid"] for event in events if event["ph"] == "X"} == {tracks["turn"]}
