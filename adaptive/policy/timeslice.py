@@ -90,7 +90,7 @@ class _OneGpu:
                 self.settings.be_us, f"gives way to latency-critical work, and takes turns with {others} other"
             )
         if others and self.gpu in self.situation.together:
-            return Decision(SLICE_US, f"runs together with {others} other best-effort: they do more so than in turns")
+            return Decision(SLICE_US, f"gives way to latency-critical work; runs together with {others} other")
         if others:
             return Decision(None, f"{len(self.be)} best-effort processes on this GPU: short slices would starve them")
         return Decision(self.settings.be_us, "gives way to latency-critical work at once")
