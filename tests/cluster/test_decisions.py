@@ -10,6 +10,7 @@ from gpsched.tuner.cluster.model import HOUR_S, Job, JobClass
 from gpsched.tuner.cluster.placement import best_fit, fgd_fit, first_fit, fragmentation
 from gpsched.tuner.cluster.pool import Pool, Run
 from gpsched.tuner.cluster.quota import QuotaSettings, adjust_eta, admits, class_limits, grant, spot_quota
+from gpsched.tuner.cluster.reserve import ArrivalRates, leaves, slots_to_keep
 from gpsched.tuner.cluster.victims import CostModel, cheapest, gfs, youngest_first
 
 
@@ -192,3 +193,36 @@ def test_fragmentation_is_what_typical_jobs_cannot_use() -> None:
 def test_admits_counts_what_runs() -> None:
     assert admits(10, 6, 4)
     assert not admits(10, 7, 4)
+
+
+def test_free_gpus_that_are_scattered_are_no_room() -> None:
+    pool = Pool("m", [8, 8, 8])
+    pool.take(Run(job(JobClass.SPOT, 2, 4)), (0, 1))
+    assert leaves(pool, (0,), 4, [(8, 1)]), "a fragment is no slot of eight"
+    assert not leaves(pool, (2,), 1, [(8, 1)]), "one GPU of the last empty node costs the slot"
+    assert leaves(pool, (2,), 1, []), "nothing is to be kept"
+    assert leaves(pool, (2,), 4, [(4, 3)]), "four slots of four are free, three are left"
+    assert not leaves(pool, (2, 2), 4, [(4, 3)])
+
+
+@given(st.lists(st.sampled_from([1, 2, 4, 8]), max_size=30), st.floats(60.0, HOUR_S), st.floats(0.0, 3.0))
+def test_slots_are_kept_by_the_size_of_the_jobs_that_come(sizes: list[int], span_s: float, deviations: float) -> None:
+    rates = ArrivalRates()
+    for index, size in enumerate(sizes):
+        rates.add(size, 60.0 * index)
+    expected = rates.expected(60.0 * len(sizes), span_s)
+    assert [size for size, _ in expected] == sorted(set(sizes), reverse=True)
+    assert sum(jobs for _, jobs in expected) == 0 or max(jobs for _, jobs in expected) <= len(sizes) * span_s / HOUR_S
+    kept = slots_to_keep(expected, deviations)
+    assert all(slots > 0 for _, slots in kept)
+    assert [slots for _, slots in kept] == sorted(slots for _, slots in kept), "a job of eight fits no slot of four"
+
+
+def test_arrivals_are_forgotten_with_their_half_life() -> None:
+    rates = ArrivalRates(prior_s=0.0)
+    for hour in range(240):
+        rates.add(8, hour * HOUR_S)
+    ((_, steady),) = rates.expected(240 * HOUR_S, HOUR_S)
+    assert steady == pytest.approx(1.0, abs=0.06), "one an hour"
+    ((_, later),) = rates.expected(252 * HOUR_S, HOUR_S)
+    assert later == pytest.approx(steady / 2, rel=0.01)

@@ -1,14 +1,18 @@
 """From Slurm's JSON to decisions, without a Slurm: old and new formats, odd states, clocks, crashes."""
 
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpsched.tuner.cluster.controller import past_demand, tres
+from gpsched.tuner.cluster.controller import tres
 from gpsched.tuner.cluster.decide import evictions, hp_demand, placements, quota_limits
 from gpsched.tuner.cluster.errors import LeaderError
 from gpsched.tuner.cluster.journal import Journal, LeaderLock, load_state, read_journal, save_state
+from gpsched.tuner.cluster.learning import Learner, past_demand
+from gpsched.tuner.cluster.model import HOUR_S
 from gpsched.tuner.cluster.slurm import (
     PastJob,
     Slurm,
@@ -149,8 +153,48 @@ def test_limits_leave_hp_its_gpus_and_follow_the_forecast() -> None:
 def test_only_jobs_held_for_us_are_placed() -> None:
     held: dict[str, Any] = {"reason": "JobHeldUser"}
     mine, other = job(1, "spot", "PENDING", comment="gpsched", **held), job(2, "spot", "PENDING", **held)
-    assert [one.job for one in placements(shot(mine, other), NOW_S, {"spot": {"gpu": 32}})] == [1]
-    assert placements(shot(mine), NOW_S, {"spot": {"gpu": 0}}) == []
+    assert [one.job for one in placements(shot(mine, other), NOW_S, {"spot": {"gpu": 32}}, {})] == [1]
+    assert placements(shot(mine), NOW_S, {"spot": {"gpu": 0}}, {}) == []
+
+
+def test_spot_jobs_leave_the_slots_that_are_to_be_kept() -> None:
+    """Two nodes are empty and one is half full: a small job fills the half, a large one must leave an empty node."""
+    held: dict[str, Any] = {"reason": "JobHeldUser", "comment": "gpsched"}
+    busy = (job(1, "hp", nodes="n1"), job(2, "spot", nodes="n2", gpus=4))
+    small, large = job(3, "spot", "PENDING", gpus=4, **held), job(4, "spot", "PENDING", workers=2, **held)
+    limits = {"spot": {"gpu": 32}}
+    assert [one.nodes for one in placements(shot(*busy, small), NOW_S, limits, {"gpu": [(8, 2)]})] == [("n2",)]
+    assert placements(shot(*busy, large), NOW_S, limits, {"gpu": [(8, 1)]}) == []
+    assert len(placements(shot(*busy, large), NOW_S, limits, {})) == 1
+
+
+def test_feedback_is_each_gpu_models_own() -> None:
+    def both(state: str) -> Snapshot:
+        nodes = [SlurmNode("n1", {"a100": 8}, usable=True), SlurmNode("n2", {"h100": 8}, usable=True)]
+        jobs = [job(i, "spot", state, nodes="n1" if i < 5 else "n2", gpus=1) for i in range(1, 9)]
+        typed = [replace(one, gpu_model="a100" if one.id < 5 else "h100") for one in jobs]
+        return take_snapshot(nodes, typed, SPOT)
+
+    learner = Learner({}, NOW_S, {})
+    learner.see(both("RUNNING"), NOW_S, SPOT, ())
+    learner.see(both("COMPLETED"), NOW_S + HOUR_S, SPOT, evicted=range(1, 5))
+    assert learner.eta["a100"] < 1.0
+    assert learner.eta["h100"] == 1.0
+    assert set(learner.forecast) == {"a100", "h100"}
+
+
+def test_arrivals_before_the_controllers_start_do_not_count() -> None:
+    now_s = time.time() + 60.0
+    learner = Learner({}, now_s, {})
+    old = [job(i, "hp", nodes=f"n{i}") for i in range(1, 4)]
+    learner.see(shot(*old), now_s, SPOT, ())
+    assert learner.keep(now_s, 1.0) == {}
+    new = [job(i, "hp", "PENDING", submit_s=now_s) for i in range(10, 80)]
+    learner.see(shot(*old, *new), now_s, SPOT, ())
+    kept = learner.keep(now_s, 1.0)
+    assert kept == {"gpu": [(8, 4)]}, "seventy within the time that counts as watched are fourteen an hour"
+    learner.see(shot(*old, *new), now_s, SPOT, ())
+    assert learner.keep(now_s, 1.0) == kept, "a job counts once"
 
 
 def test_journal_survives_a_cut_line(tmp_path: Path) -> None:

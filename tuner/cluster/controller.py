@@ -12,21 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from gpsched.adaptive.errors import UsageError
-from gpsched.tuner.cluster.decide import evictions, hp_demand, placements, quota_limits
-from gpsched.tuner.cluster.demand import TOTAL, DemandRecorder, hourly_peaks
+from gpsched.tuner.cluster.decide import evictions, placements, quota_limits
 from gpsched.tuner.cluster.errors import SlurmError
-from gpsched.tuner.cluster.forecast import ForecastSettings, QuantileForecaster
 from gpsched.tuner.cluster.journal import Journal, LeaderLock, load_state, save_state
-from gpsched.tuner.cluster.model import HOUR_S, Job, JobClass
-from gpsched.tuner.cluster.quota import QuotaSettings, adjust_eta
-from gpsched.tuner.cluster.slurm import DEFAULT_MODEL, PastJob, Qos, Slurm, SlurmJob
+from gpsched.tuner.cluster.learning import HISTORY_H, Learner, past_demand
+from gpsched.tuner.cluster.model import HOUR_S
+from gpsched.tuner.cluster.slurm import DEFAULT_MODEL, Qos, Slurm, SlurmJob
 from gpsched.tuner.cluster.snapshot import Snapshot, take_snapshot
+from gpsched.tuner.cluster.spot import SpotSettings
 from gpsched.tuner.cluster.victims import CostModel
 
 
-HISTORY_H = 1344
 CLOCK_TOLERANCE_S = 2.0
-FEEDBACK_EVERY_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,8 @@ class ControllerSettings:
     stop_quota: int | None = None
     most_evictions: int = 64
     take_back: bool = False
-    reserve: float = 0.03
+    reserve: float = SpotSettings.reserve
+    deviations: float = SpotSettings.deviations
     cost: CostModel = field(default_factory=CostModel)
 
 
@@ -69,30 +67,21 @@ class Controller:
         self.written: dict[str, dict[str, Any]] = state.get("written", {})
         self.old_preempt: str | None = state.get("old_preempt")
         self.requeued: set[int] = set(state.get("requeued", []))
-        self.eta: dict[str, float] = state.get("eta", {})
         self.yielded: set[str] = set()
-        self._epoch_s = float(state.get("epoch_s", time.time() // HOUR_S * HOUR_S))
-        past = (
-            {_key(name): values for name, values in state["demand"].items()} if "demand" in state else self._accounted()
-        )
-        self._demand = DemandRecorder(past)
-        self._last_hour = self._demand.hours
-        self._levels: dict[tuple[str, str], int] = {}
-        self._forecaster = QuantileForecaster(ForecastSettings(level=0.95))
-        self._forecast: dict[str, dict[int, float]] = {}
-        self._events: list[tuple[float, bool]] = []
-        self._running: set[int] = set()
-        self._feedback_s = 0.0
+        epoch_s = float(state.get("epoch_s", time.time() // HOUR_S * HOUR_S))
+        known = {_key(name): values for name, values in state["demand"].items()} if "demand" in state else None
+        past = self._accounted(epoch_s) if known is None else known
+        self.learner = Learner(past, epoch_s, state.get("eta", {}))
         self.journal.write("started", dry_run=dry_run, resumed=bool(state), requeued=sorted(self.requeued))
 
-    def _accounted(self) -> dict[tuple[str, str], list[float]]:
+    def _accounted(self, epoch_s: float) -> dict[tuple[str, str], list[float]]:
         """HP demand of the weeks before the first start, from the accounting; empty when that does not answer."""
         try:
             jobs = self.slurm.past_jobs(HISTORY_H // 24)
         except SlurmError as error:
             self.journal.write("unanswered", command=error.command, reason=error.reason)
             return {}
-        return past_demand([job for job in jobs if job.qos not in self.settings.spot], self._epoch_s, HISTORY_H)
+        return past_demand([job for job in jobs if job.qos not in self.settings.spot], epoch_s, HISTORY_H)
 
     def run(self, until: Callable[[], bool]) -> None:
         """Cycle until ``until`` says so; a cycle that Slurm does not answer is journaled and tried again."""
@@ -115,11 +104,11 @@ class Controller:
         shot = take_snapshot(self.slurm.nodes(), jobs, self.settings.spot)
         for line in shot.strange:
             self.journal.write("strange", what=line)
-        self._learn(shot, now_s)
-        limits = quota_limits(shot, self._forecast, self.eta, self.settings.spot, self.settings.reserve)
+        self.learner.see(shot, now_s, self.settings.spot, self.requeued)
+        limits = quota_limits(shot, self.learner.forecast, self.learner.eta, self.settings.spot, self.settings.reserve)
         if self.settings.victims:
             self._evict(shot, now_s)
-        for one in placements(shot, now_s, limits):
+        for one in placements(shot, now_s, limits, self.learner.keep(now_s, self.settings.deviations)):
             if self.slurm.change(
                 "place", "scontrol", "update", f"JobId={one.job}", f"ReqNodeList={','.join(one.nodes)}"
             ):
@@ -128,40 +117,6 @@ class Controller:
         self._write_qos(limits)
         self._save()
         return shot
-
-    def _learn(self, shot: Snapshot, now_s: float) -> None:
-        """Record HP demand, forecast once an hour, and move eta by what happened to spot jobs."""
-        closed = self._demand.roll(now_s - self._epoch_s)
-        for model in shot.pools:
-            seen = hp_demand(model, shot)
-            for key in {key for key in self._levels if key[0] == model} | {(model, account) for account in seen}:
-                level = seen.get(key[1], 0)
-                self._demand.add(model, key[1], level - self._levels.get(key, 0))
-                self._levels[key] = level
-        keys = [(model, TOTAL) for model in shot.pools]
-        if closed or not self._forecast:
-            rows = self._forecaster.step(keys, self._demand.matrix(keys, HISTORY_H), self._demand.hours - 1)
-            self._forecast = {
-                model: dict(zip(self._forecaster.settings.horizons, row.tolist(), strict=True))
-                for (model, _), row in zip(keys, rows, strict=True)
-            }
-        running = {
-            number for number, run in shot.runs.items() if run.nodes and shot.jobs[number].qos in self.settings.spot
-        }
-        for gone in self._running - running:
-            self._events.append((now_s, gone in self.requeued))
-        self._running = running
-        if now_s - self._feedback_s >= FEEDBACK_EVERY_S:
-            self._feedback_s = now_s
-            self._events = [event for event in self._events if event[0] > now_s - 4 * HOUR_S]
-            failed = sum(bad for _, bad in self._events)
-            waiting = [
-                one.submit_s for one in shot.jobs.values() if one.state == "PENDING" and one.qos in self.settings.spot
-            ]
-            wait_s = now_s - min(waiting, default=now_s)
-            for model in shot.pools:
-                kept = len(self._events) - failed
-                self.eta[model] = adjust_eta(self.eta.get(model, 1.0), failed, kept, wait_s, QuotaSettings())
 
     def _evict(self, shot: Snapshot, now_s: float) -> None:
         for one in evictions(shot, now_s, self.settings.cost, self.settings.most_evictions):
@@ -254,26 +209,9 @@ class Controller:
             "written": self.written,
             "old_preempt": self.old_preempt,
             "requeued": sorted(self.requeued),
-            "eta": self.eta,
-            "epoch_s": self._epoch_s + self._demand.hours_closed * HOUR_S,
-            "demand": {"&&".join(key): values[-HISTORY_H:] for key, values in self._demand.series.items()},
+            **self.learner.state(),
         }
         save_state(self._path, state)
-
-
-def past_demand(jobs: list[PastJob], until_s: float, hours: int) -> dict[tuple[str, str], list[float]]:
-    """Hourly maxima by model and account, and in total, of the ``hours`` before ``until_s``, from the first job on."""
-    first_s = min((job.start_s for job in jobs), default=until_s)
-    hours = min(hours, max(0, int((until_s - first_s) // HOUR_S)))
-    start_s = until_s - hours * HOUR_S
-    spans: dict[tuple[str, str], list[Job]] = {}
-    for job in jobs:
-        end_s = job.end_s or until_s + HOUR_S
-        if hours and end_s > start_s and job.start_s < until_s:
-            one = Job("", job.account, job.gpu_model, JobClass.HP, 1, job.gpus, job.start_s, end_s - job.start_s)
-            for tenant in (job.account, TOTAL):
-                spans.setdefault((job.gpu_model, tenant), []).append(one)
-    return {key: hourly_peaks(some, start_s, hours) for key, some in spans.items()}
 
 
 def _key(name: str) -> tuple[str, str]:

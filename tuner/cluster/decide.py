@@ -1,12 +1,13 @@
 """One cycle's decisions for a cluster seen through a `Snapshot`: pure, and made of the simulator's own functions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpsched.tuner.cluster.model import HOUR_S, JobClass
 from gpsched.tuner.cluster.placement import best_fit
 from gpsched.tuner.cluster.pool import Run
 from gpsched.tuner.cluster.quota import class_limits, spot_quota
+from gpsched.tuner.cluster.reserve import Slots, leaves
 from gpsched.tuner.cluster.snapshot import HOLDS_GPUS, Snapshot
 from gpsched.tuner.cluster.victims import CostModel, cheapest
 
@@ -123,9 +124,14 @@ def is_managed(reason: str, comment: str) -> bool:
     return reason == HELD and MANAGED in comment.split()
 
 
-def placements(shot: Snapshot, now_s: float, limits: Mapping[str, Mapping[str, int]]) -> list[Placement]:
+def placements(
+    shot: Snapshot,
+    now_s: float,
+    limits: Mapping[str, Mapping[str, int]],
+    keep: Mapping[str, Sequence[Slots]],
+) -> list[Placement]:
     """Nodes for the held jobs that are ours: HP jobs where `evictions` put them, then spot jobs as far as limits and
-    room go."""
+    room go, but for the slots that each model is to ``keep`` for HP arrivals."""
     found: list[Placement] = []
     ours = [one for one in shot.jobs.values() if one.state == "PENDING" and is_managed(one.reason, one.comment)]
     for one in sorted(ours, key=lambda one: (shot.runs[one.id].job.cls, one.submit_s, one.id)):
@@ -136,6 +142,8 @@ def placements(shot: Snapshot, now_s: float, limits: Mapping[str, Mapping[str, i
             held = sum(r.job.total_gpus for r in pool.spot_runs if shot.jobs[int(r.job.id)].qos == one.qos)
             nodes = best_fit(pool, run.job, now_s)
             if nodes is None or held + run.job.total_gpus > limits[one.qos].get(one.gpu_model, 0):
+                continue
+            if pool.spot_runs and not leaves(pool, nodes, run.job.gpus, keep.get(one.gpu_model, ())):
                 continue
             pool.take(run, nodes)
         if run.nodes:
