@@ -85,6 +85,11 @@ class Switchboard:
             if self.library.switchboard_open(file.encode()):
                 raise SystemExit(f"--switchboard: cannot map {file}")
 
+    def announce(self, us: float) -> None:
+        """Give a hint of a burst in so many µs while hints are wanted."""
+        if self.library:
+            self.library.announce_if_wanted(ctypes.c_double(us))
+
     @contextlib.contextmanager
     def turn(self) -> Iterator[bool]:
         """Wait for the turn while programs use the GPU one after the other; tells whether they do."""
@@ -135,8 +140,15 @@ class Inference:
 class Server:
     """Serves the connections one request at a time."""
 
-    def __init__(self, port: int, prep_us: float, infer: Callable[[], float], expected: float) -> None:
-        self.prep_us, self.infer, self.expected = prep_us, infer, expected
+    def __init__(
+        self,
+        port: int,
+        prep_us: float,
+        infer: Callable[[], float],
+        expected: float,
+        announce: Callable[[float], None] = lambda _us: None,
+    ) -> None:
+        self.prep_us, self.infer, self.expected, self.announce = prep_us, infer, expected, announce
         self.served = self.wrong = 0
         self.selector = selectors.DefaultSelector()
         self.listener = socket.create_server(("127.0.0.1", port))
@@ -170,6 +182,7 @@ class Server:
         if len(data) < REQUEST.size:
             raise ConnectionResetError
         received = now_us()
+        self.announce(self.prep_us)
         sequence, _ = REQUEST.unpack(data)
         while now_us() < received + self.prep_us:
             pass
@@ -215,7 +228,7 @@ def main() -> int:
     torch = import_torch(args.device)
     with torch.inference_mode():
         inference = Inference(args, torch)
-        server = Server(args.port, args.prep_us, inference.run, inference.expected)
+        server = Server(args.port, args.prep_us, inference.run, inference.expected, inference.board.announce)
         name = torch.cuda.get_device_name() if args.device == "cuda" else "cpu"
         say("ready", pid=os.getpid(), gpu=name, port=server.listener.getsockname()[1])
         server.run()

@@ -22,4 +22,7 @@ void seq_give(int taken);
 /* Whether a service is to announce its requests. */
 bool hints_wanted(void);
 
+/* Announces a burst in so many microseconds, if that is wanted (announce.c). */
+void announce_if_wanted(double us);
+
 #endif

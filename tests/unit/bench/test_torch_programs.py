@@ -7,8 +7,13 @@ import os
 import subprocess
 import sys
 
+from pathlib import Path
+
 import pytest
 
+from gpsched.adaptive.probes.libraries import hint_offset, open_library
+from gpsched.bench import torch_lc
+from gpsched.bench.fleet import Switchboard
 from gpsched.bench.workload import HERE, torch_job, torch_service
 
 
@@ -49,6 +54,17 @@ def test_without_torch(name: str) -> None:
     result = run(name)
     assert result.returncode == 77
     assert result.stderr.startswith("no PyTorch in this interpreter")
+
+
+def test_services_in_python_give_hints_where_a_probe_hears_them(tmp_path: Path) -> None:
+    assert hint_offset(open_library(str(HERE / "build/libgpsched-switchboard.so"))) is not None
+    switches = Switchboard(tmp_path / "board")
+    own = torch_lc.Switchboard(str(switches.path))
+    with switches.hints():
+        assert own.library.hints_wanted() & 1
+        own.announce(200.0)
+    assert not own.library.hints_wanted() & 1
+    torch_lc.Switchboard(None).announce(200.0)
 
 
 @needs_torch
