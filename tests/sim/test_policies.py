@@ -124,15 +124,72 @@ def test_jobs_in_turns_share_by_weight_and_lose_next_to_nothing(weights: tuple[f
     assert sum(used) > 0.985 * alone
 
 
+class Breaks:
+    """Keeps a service off for a part of the time, as the actuator does; ``lengths`` may change."""
+
+    def __init__(self, world: World, service: v.Process) -> None:
+        self.world, self.service = world, service
+        self.lengths = (0, 0)
+        self._free_at = 0.0
+
+    def start(self, break_us: int, every_us: int) -> None:
+        begin = self.lengths == (0, 0) and break_us
+        self.lengths = (break_us, every_us)
+        if begin:
+            self.world.after(every_us - break_us, self._begin)
+
+    def _begin(self) -> None:
+        if self.lengths[0]:
+            self._control(v.DISABLE)
+            self.world.after(self.lengths[0], self._end)
+
+    def _end(self) -> None:
+        self._control(v.ENABLE)
+        if self.lengths[0]:
+            self.world.after(self.lengths[1] - self.lengths[0], self._begin)
+
+    def _control(self, kind: int) -> None:
+        issue = lambda: setattr(self, "_free_at", self.world.control(kind, self.service.channels))  # noqa: E731
+        self.world.at(max(self._free_at, self.world.now), issue)
+
+
+LOADS = {
+    "keep": st.sampled_from([0.05, 0.1, 0.3, 0.5, 0.8]),
+    "burst": st.floats(200, 20_000),
+    "gap": st.sampled_from([0.0, 50.0, 500.0, 2_000.0, 20_000.0]),
+}
+
+
 @settings(max_examples=15)
-@given(
-    keep=st.sampled_from([0.05, 0.1, 0.3, 0.5, 0.8]),
-    burst=st.floats(200, 20_000),
-    gap=st.sampled_from([0.0, 50.0, 500.0, 2_000.0, 20_000.0]),
-    jobs=st.integers(1, 2),
-)
-def test_best_effort_work_keeps_its_floor_under_any_load(keep: float, burst: float, gap: float, jobs: int) -> None:
-    """As the node does it: a second of watching at a time, slices by what was seen."""
+@given(**LOADS)
+def test_breaks_keep_the_floor_of_best_effort_work_under_any_load(keep: float, burst: float, gap: float) -> None:
+    """As the node does it: a second of watching at a time, breaks by what was seen; and the service keeps the rest."""
+    crowding = floor.Crowding()
+    with closing(World()) as world:
+        service, job = Bursts(world, burst, gap), v.Be(world)
+        service.timeslice(FIRST_US)
+        job.timeslice(GIVES_WAY_US)
+        rhythm = Breaks(world, service)
+        for _ in range(6):
+            rhythm.start(*(floor.breaks(keep, 10_000) if crowding.crowded else (0, 0)))
+            _, used = _share_of(world, service, job, crowding, keep)
+    assert used > 0.9 * keep
+    if crowding.crowded and gap == 0.0:
+        assert used < keep + 0.06  # it is a floor, not a gift: the service has all the rest
+
+
+def _share_of(world: World, service: Bursts, job: v.Process, crowding: floor.Crowding, keep: float) -> list[float]:
+    """A second of both, seen by the node."""
+    bursts, busy = service.bursts, service.busy_us
+    used = _share_us(world, [service, job], seconds=1.0)
+    seen = (service.busy_us - busy) / SECOND_US + (service.bursts - bursts) * 2 * SWITCH_US / SECOND_US
+    crowding.feed(min(1.0, seen), keep)
+    return used
+
+
+@settings(max_examples=10)
+@given(**LOADS, jobs=st.integers(1, 2))
+def test_without_an_actuator_slices_keep_the_floor(keep: float, burst: float, gap: float, jobs: int) -> None:
     crowding = floor.Crowding()
     with closing(World()) as world:
         service = Bursts(world, burst, gap)
