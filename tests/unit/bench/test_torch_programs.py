@@ -6,7 +6,6 @@ GPSCHED_TORCH_PYTHON names another interpreter that has torch, as ``--python`` d
 import os
 import subprocess
 import sys
-
 from pathlib import Path
 
 import pytest
