@@ -13,7 +13,7 @@ from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.model import Class
 from gpsched.adaptive.policy.admission import Admissions, Claim
 from gpsched.adaptive.policy.conduct import Conduct
-from gpsched.adaptive.policy.demand import Demand
+from gpsched.adaptive.policy.demand import WINDOW_US, Demand
 from gpsched.adaptive.policy.floor import Crowding
 from gpsched.adaptive.policy.situation import Situation, on_gpus
 from gpsched.adaptive.policy.together import Together
@@ -114,9 +114,10 @@ class Contention:
     def update(self, config: Config, tuned: Mapping[Gpu, Config]) -> bool:
         """Judge once a second; return whether anything that plans and slices depend on is different now."""
         now = self._clock()
-        gpus = self._gpus()
-        if not self._demand.close(now, [[each.pid for each in lc] for lc, _ in gpus.values()]):
+        if now - self._since < WINDOW_US:
             return False
+        gpus = self._gpus()
+        self._demand.close(now, [[each.pid for each in lc] for lc, _ in gpus.values()])
         elapsed_s, self._since = (now - self._since) / 1e6, now
         before = self._state()
         self._admissions.feed(

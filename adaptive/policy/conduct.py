@@ -14,7 +14,8 @@ from gpsched.adaptive.config import Reservations
 _PATIENCE = 2  # seconds in a row
 _PROBATION_S = 10.0
 _LONGEST_S = 640.0
-_WASTE = 10.0  # times the budget
+_WASTE = 10.0  # times the budget,
+_LEAST_WASTE = 0.05  # or this share, where the budget is next to nothing
 
 
 @dataclass
@@ -93,7 +94,7 @@ def _fault(process: _Process, elapsed_s: float, used: float, settings: Reservati
         return f"asked for {asked:.0f} a second, more than reservations.max_per_second = {settings.max_per_second}"
     if reserved > settings.lc_budget:
         return f"kept the GPU for {reserved:.0%} of the time, more than reservations.lc_budget = {settings.lc_budget:g}"
-    if idle > _WASTE * settings.waste_budget:
+    if idle > max(_WASTE * settings.waste_budget, _LEAST_WASTE):
         return f"left the GPU idle for {idle:.0%} of the time, reserved for nothing"
     return ""
 

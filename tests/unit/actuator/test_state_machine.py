@@ -1,6 +1,7 @@
-"""Whatever happens in whatever order: in the end every best-effort group is enabled, and every record makes sense."""
+"""Whatever happens in whatever order: in the end every group is enabled, and every record makes sense."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from gpsched.adaptive.actuator import GpuPlan, Mechanism, Trigger, binary_path
+from gpsched.adaptive.actuator import GpuPlan, Mechanism, Role, Trigger, binary_path
 from gpsched.adaptive.driver.status import code
 from gpsched.adaptive.probes.events import Call, Hint, Kind
 from tests.unit.actuator.rig import PREEMPT, RESTART, SWITCH, Rig, until
@@ -22,6 +23,8 @@ MECHANISMS = st.sampled_from(
         Mechanism.DISABLE_SCHEDULING,
         Mechanism.DISABLE_SCHEDULING | Mechanism.PREEMPT | Mechanism.RESTART,
         Mechanism.HOLD,
+        Mechanism.ORDER | Mechanism.START_ON_LAUNCH,
+        Mechanism.ORDER | Mechanism.DISABLE,
     ]
 )
 STATUSES = st.sampled_from([code(name) for name in ("BUSY_RETRY", "TIMEOUT", "INVALID_STATE", "GPU_IS_LOST")])
@@ -35,7 +38,7 @@ class Life(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.rig = Rig(Path(self.folder.name), self.library, best_effort=3)
         self.living = list(self.rig.be)
-        self.publish(Mechanism.DISABLE, 3, 0, 20_000, 0, 0, 0)
+        self.publish(Mechanism.DISABLE, 3, 0, 20_000, 0, 0, 0, (0, 0), None)
 
     @rule(
         mechanism=MECHANISMS,
@@ -45,8 +48,11 @@ class Life(RuleBasedStateMachine):
         quiet_us=st.integers(0, 3000),
         offset_us=st.integers(0, 3000),
         launch_within_us=st.integers(0, 3000),
+        breaks=st.sampled_from([(0, 0), (2000, 5000)]),
+        second=st.none() | st.tuples(st.integers(0, 1), st.sampled_from([0, 1000, 50_000])),
     )
-    def publish(self, mechanism, jobs, turns, limit_us, quiet_us, offset_us, launch_within_us):
+    def publish(self, mechanism, jobs, turns, limit_us, quiet_us, offset_us, launch_within_us, breaks, second):
+        """``second``: rank and due time of the last job, which is latency-critical then."""
         members = [self.rig.member(self.rig.lc)]
         members += [self.rig.member(pid, turn=index) for index, pid in enumerate(self.living[:jobs])]
         plan = self.rig.plan(
@@ -56,7 +62,13 @@ class Life(RuleBasedStateMachine):
             quiet_us=quiet_us,
             launch_within_us=launch_within_us,
         )
-        self.rig.publish(plan, members=members, gpus=(GpuPlan((2000, 3000, 4000)[:turns]),))
+        plans = [plan]
+        if second and jobs:
+            last = members.pop()
+            members.append(replace(last, role=Role.LC, waits=True))
+            plans.append(replace(plan, pid=last.pid, rank=second[0], due_us=second[1]))
+        gpu = GpuPlan((2000, 3000, 4000)[:turns], break_us=breaks[0], break_every_us=breaks[1])
+        self.rig.publish(*plans, members=members, gpus=(gpu,))
 
     @rule(kind=st.sampled_from([Kind.CUDA_ENTER, Kind.CUDA_RETURN]), call=st.sampled_from(list(Call)))
     def call(self, kind, call):
@@ -66,10 +78,12 @@ class Life(RuleBasedStateMachine):
     def hint(self, hint, in_us):
         self.rig.event(Kind.HINT, hint, handle=in_us)
 
-    @rule()
-    def burst(self):
-        self.rig.launch()
-        self.rig.sync()
+    @rule(end=st.booleans(), own=st.booleans())
+    def burst(self, end, own):
+        pid = self.rig.lc if own else self.living[-1]
+        self.rig.launch(pid=pid)
+        if end:
+            self.rig.sync(pid=pid)
 
     @rule(status=STATUSES, times=st.integers(1, 6), command=st.sampled_from([SWITCH, PREEMPT, RESTART, 0]))
     def the_driver_fails(self, status, times, command):
@@ -95,7 +109,7 @@ class Life(RuleBasedStateMachine):
             rig.rm.fail_count = 0
             rig.publish(members=[rig.member(rig.lc)])
             until(lambda: rig.actuator.counters().disabled == 0)
-            until(lambda: not any(map(rig.is_disabled, self.living)))
+            until(lambda: not any(map(rig.is_disabled, [rig.lc, *self.living])))
             for record in rig.actuator.records():
                 times = (record.begin_ns, record.ready_ns, record.end_ns, record.undone_ns)
                 happened = [time for time in times if time]
