@@ -13,27 +13,23 @@ import msgspec
 
 from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.knobs import KNOBS, Settings, Value
-from gpsched.tuner import memory as loads
 from gpsched.tuner.memory import Memory
 from gpsched.tuner.model import Change, Expectation, Phase, Point, Window
 from gpsched.tuner.prior import Demand
 from gpsched.tuner.search import Idea, Search
 from gpsched.tuner.space import SHARE, Space, Work
-from gpsched.tuner.surrogate import Noise
+from gpsched.tuner.watch import Watch
 
 
 _FIRST = 10  # windows in which misses do not pause trials
 _RECENT = 80  # windows for which a trial's miss counts
 _PAUSES = (4, 16, 40)  # windows without trials after the first, second and any further miss
 _RECHECK = 15  # windows after which a search that had nothing to try looks again
-_DRIFT_Z, _DRIFT_RUN = 2.5, 3
 _PATIENCE = 3  # windows that a trial may wait for one that can be judged
-_WARM_TRUST = 0.5
-_SMOOTH = 0.3
+_WARM_TRUST, _DOUBT = 0.5, 0.2  # what is known from history, and from before a drift, counts for
+_CALM_Z, _REFIT = 2.0, 5  # windows that surprise less need no thought, but now and then
 _BUSIER = 1.3  # a load that is so much larger is a busy phase
 _SHARES = (0.8, 0.65, 0.5, 0.4, 0.3, 0.2, 0.1)
-_NOISE_STEP = 0.1
-_NOISE_PRIOR = 2  # repeated windows that the assumed noise is worth
 _BASE = 3  # windows at the first settings before anything is tried: how much windows differ by themselves
 _CHANGING = "the load is changing"
 
@@ -77,14 +73,12 @@ class GpuTuner:
         self._settings: Settings = {}
         self._trial: Change | None = None
         self._untold: Change | None = None  # the last change, until a window shows what it came to
-        self._load: float | None = None
-        self._noise = Noise()
-        self._windows = self._idle = self._waited = self._pause = self._repeats = 0
+        self._watch = Watch()
+        self._calm = False
+        self._windows = self._idle = self._waited = self._pause = 0
         self._misses: deque[int] = deque(maxlen=8)  # windows in which trials missed
-        self._surprise: deque[float] = deque(maxlen=_DRIFT_RUN)
         self._need_share = self._protecting = False
         self._cap, self._expected = 1.0, 0.0
-        self._triggered: list[float] = []
 
     @property
     def key(self) -> str | None:
@@ -112,12 +106,12 @@ class GpuTuner:
         self._adapt(observed, step)
         self._expected = expected_load or 0.0
         self._cap = self._cap_for(expected_load)
-        before = self._load
+        before = self._watch.load
         why_not = self._objection(observed)
         missed = window.verdict == "missed"
         trial = self._trial is not None
         if trial and missed and why_not == _CHANGING:  # what overloads a service changes its load, too
-            self._load, why_not = before, None
+            self._watch.load, why_not = before, None
         if why_not is None:
             self._learn(observed, missed)
             self._tell(step)
@@ -136,61 +130,36 @@ class GpuTuner:
     def _objection(self, observed: Observed) -> str | None:
         """Why nothing can be learned from this window; None when something can."""
         window = observed.window
-        stepped = self._follow_load(window)
-        triggered = [each.triggered for each in window.lc]
-        was, self._triggered = self._triggered, triggered
+        stepped = self._watch.follow(window)
+        relearned = self._watch.meaning_changed([each.triggered for each in window.lc])
         if window.margin is None or window.progress is None:
             return "too few bursts to judge the objectives"
         if window.settings != self._settings:
             return "the settings were not in force all the time"
         if stepped:
             return _CHANGING
-        if len(was) == len(triggered) and any(abs(a - b) > 0.3 for a, b in zip(was, triggered, strict=True)):
+        if relearned:
             return "what announces the bursts is still being learned"
         return None
 
-    def _follow_load(self, window: Window) -> bool:
-        """Keep the load, less its noise; True for a step, beyond what so few bursts spread: that starts anew."""
-        bursts = max(sum(each.bursts for each in window.lc), 1)
-        spread = max(loads.LOAD_BAND, 3.0 / math.sqrt(bursts))
-        stepped = self._load is not None and loads.distance(self._load, window.load) > spread
-        if self._load is None or stepped:
-            self._load = window.load
-        else:
-            self._load += _SMOOTH * (window.load - self._load)
-        return stepped
-
     def _learn(self, observed: Observed, missed: bool) -> None:
-        search, window = self._search, observed.window
+        search, watch, window = self._search, self._watch, observed.window
         assert search is not None
-        assert self._load is not None
+        assert watch.load is not None
         margin, progress = window.margin or 0.0, window.progress or 0.0
-        known = search.memory.find(self._settings, self._load)
-        if known is not None:
-            self._notice(known.point, margin, progress)
-        entry = search.memory.add(self._settings, margin, progress, self._load, missed=missed, time_s=window.time_s)
-        if len(self._surprise) == _DRIFT_RUN and abs(sum(self._surprise)) > _DRIFT_Z * _DRIFT_RUN:
-            search.memory.doubt(0.2, keep=entry)
+        known = search.memory.find(self._settings, watch.load)
+        surprise = watch.repeated(known.point, margin, progress) if known is not None else math.inf
+        entry = search.memory.add(self._settings, margin, progress, watch.load, missed=missed, time_s=window.time_s)
+        if watch.drifted():
+            search.memory.doubt(_DOUBT, keep=entry)
             entry.point = msgspec.structs.replace(
                 entry.point, margin=margin, progress=progress, windows=1, misses=int(missed)
             )
-            self._surprise.clear()
             self._idle = 0
-        search.update(observed.demand, self._load, self._noise)
-
-    def _notice(self, point: Point, margin: float, progress: float) -> None:
-        """Estimate the noise of windows from repeated ones, and watch for what is no noise."""
-        wide = math.sqrt(1.0 + 1.0 / point.windows)  # the mean so far is noisy, too
-        off = (margin - point.margin) / wide, (progress / max(point.progress, 1e-6) - 1.0) / wide
-        z = [off[0] / max(self._noise.margin, 0.01), off[1] / max(self._noise.progress, 0.003)]
-        self._surprise.append(max(z, key=abs))
-        self._repeats += 1
-        step = max(_NOISE_STEP, 1.0 / (self._repeats + _NOISE_PRIOR))
-        noise = [
-            math.sqrt((1 - step) * old**2 + step * min(new**2, (4 * old) ** 2))
-            for old, new in zip((self._noise.margin, self._noise.progress), off, strict=True)
-        ]
-        self._noise = Noise(max(noise[0], 0.003), max(noise[1], 0.001))
+            surprise = math.inf
+        self._calm = self._idle > 0 and self._trial is None and not missed and abs(surprise) < _CALM_Z
+        if not self._calm or self._windows % _REFIT == 0:
+            search.update(observed.demand, watch.load, watch.noise)
 
     def _tell(self, step: Step) -> None:
         """The last change has been seen."""
@@ -215,10 +184,8 @@ class GpuTuner:
         if new or self._search is None:
             memory = Memory(self._recall(key), _WARM_TRUST)
             self._trial = self._untold = None
-            self._windows, self._load = 1, None
+            self._windows, self._watch = 1, Watch()
             self._misses.clear()
-            self._surprise.clear()
-            self._noise, self._repeats = Noise(), 0
         else:
             memory = self._search.memory
         left = self._left_to_others(work)
@@ -227,7 +194,7 @@ class GpuTuner:
         self._idle = self._waited = self._pause = 0
         if not memory.entries:
             self._pause = _BASE - 1
-        self._search.update(observed.demand, observed.window.load, self._noise)
+        self._search.update(observed.demand, observed.window.load, self._watch.noise)
         best = self._search.best()
         if new:
             count = len(memory.entries)
@@ -247,8 +214,12 @@ class GpuTuner:
         search = self._search
         assert search is not None
         trial, self._trial, self._waited = self._trial, None, 0
+        if self._calm and step.window.learned and self._cap == 1.0:  # as expected, and nothing to try: no need to think
+            self._idle -= 1
+            step.phase = "hold"
+            return
         if not step.window.learned:
-            search.update(observed.demand, self._load or 0.0, self._noise)
+            search.update(observed.demand, self._watch.load or 0.0, self._watch.noise)
         if trial is not None and missed and not self._protecting:
             self._misses.append(self._windows)
             self._pause = max(self._pause, 1)
@@ -304,13 +275,13 @@ class GpuTuner:
         self._waited += 1
         if self._trial is not None and self._waited > _PATIENCE and self._search is not None:
             self._trial = None
-            self._search.update(observed.demand, self._load or 0.0, self._noise)
+            self._search.update(observed.demand, self._watch.load or 0.0, self._watch.noise)
             step.phase = "undo"
             self._move(self._search.best(), "undo", "the trial could not be judged", step)
 
     def _cap_for(self, expected_load: float | None) -> float:
         """The largest share for best-effort work that a busy phase to come would stand; 1 without one."""
-        search, now = self._search, self._load
+        search, now = self._search, self._watch.load
         if search is None or expected_load is None or now is None or expected_load < _BUSIER * now:
             return 1.0
         full = self._settings | {SHARE: 1.0}
@@ -338,7 +309,7 @@ class GpuTuner:
     def _move(self, idea: Idea, kind: str, why: str, step: Step) -> None:
         if self._cap < 1.0 and float(idea.settings[SHARE]) < float(self._settings[SHARE]):
             kind = "guard"
-            why = f"{self._expected:.0f} bursts a second are expected, {self._load:.0f} now: room is made before"
+            why = f"{self._expected:.0f} bursts a second are expected, {self._watch.load:.0f} now: room is made before"
         what = _difference(self._settings, idea.settings)
         self._settings = dict(idea.settings)
         if not what:

@@ -97,12 +97,12 @@ class Worker:
         self._remember(gpu, tuner, step)
 
     def _remember(self, gpu: int, tuner: GpuTuner, step: Step) -> None:
-        busy = bool(step.window.lc or step.window.be)
-        if step.changes or step.window.learned or (busy and step.phase != "watch") or self._count % _IDLE_EVERY == 0:
+        told = step.window.learned or step.window.verdict != "unknown" or step.phase != "watch"
+        if step.changes or told or self._count % _IDLE_EVERY == 0:
             self._history.put_window(step.window)
         for change in step.seen:
-            told, number = self._pending.pop(gpu, (change, 0))
-            self._history.seen(told, number, change.seen or told.expected)
+            last, number = self._pending.pop(gpu, (change, 0))
+            self._history.seen(last, number, change.seen or last.expected)
         for change in step.changes:
             log.info("GPU %d: %s: %s (%s)", gpu, change.kind, change.words, change.why)
             self._pending[gpu] = (change, self._history.put_change(change))
