@@ -44,7 +44,10 @@ def add_parser(actions: Subparsers) -> None:
         "--scale", type=float, default=5.0, metavar="X", help="real time a µs of the embedded GPU takes"
     )
     parser.add_argument(
-        "--grid", type=Path, metavar="FILE", help="take the oracles of the same mixes from this earlier result"
+        "--earlier",
+        type=Path,
+        metavar="FILE",
+        help="take the oracles and rivals of the same mixes from this earlier result: only the tuner runs anew",
     )
     parser.add_argument("--arms", metavar="A,B", help="only these, of: see --list")
     parser.add_argument("--seeds", type=int, choices=range(1, 21), default=2, metavar="N", help="runs of the tuner (2)")
@@ -96,10 +99,10 @@ def _options(args: argparse.Namespace) -> "Options":
     from gpsched.bench.tuner.proof import ARMS, Options
 
     arms = tuple(args.arms.split(",")) if args.arms else ARMS
-    known = result.read(args.grid).oracles() if args.grid else {}
-    options = Options(arms=arms, seeds=args.seeds, oracles=known)
+    known = result.read(args.earlier).by_identity() if args.earlier else {}
+    options = Options(arms=arms, seeds=args.seeds, earlier=known)
     if args.quick:
-        options = Options(arms=arms, windows=(20, 10), warm_windows=8, seeds=1, coarse=True, oracles=known)
+        options = Options(arms=arms, windows=(20, 10), warm_windows=8, seeds=1, coarse=True, earlier=known)
     return msgspec.structs.replace(options, windows=args.windows) if args.windows else options
 
 

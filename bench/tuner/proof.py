@@ -29,7 +29,8 @@ Told = Callable[[str, float], None]
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """``windows`` before the change and after it; ``seeds`` of the tuner's runs (rivals get one); ``coarse`` grid.
 
-    ``how``, ``host``: what the windows run on; ``oracles``: those of mixes whose grid was run before.
+    ``how``, ``host``: what the windows run on; ``earlier``: mixes of which all
+    but the tuner's runs may be taken from an earlier result.
     """
 
     arms: tuple[str, ...] = ARMS
@@ -39,7 +40,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     seeds: int = 2
     coarse: bool = False
     host: Host | None = None
-    oracles: dict[str, tuple[Oracle, Oracle]] = {}
+    earlier: dict[str, MixResult] = {}
 
     def __post_init__(self) -> None:
         unknown = [arm for arm in self.arms if arm not in ARMS]
@@ -89,13 +90,18 @@ _VIRTUAL = Device(simulated=True, name="embedded GPU", driver="simulated, virtua
 
 
 def _mix(name: str, mix: Mix, options: Options, beds: Beds, told: Told) -> MixResult:
-    before, after = options.oracles.get(mix.identity) or _oracles(mix, options, beds, told)
+    earlier = options.earlier.get(mix.identity)
+    before, after = (earlier.before, earlier.after) if earlier else _oracles(mix, options, beds, told)
     runs: list[Run] = []
     for seed in range(1, options.seeds + 1):
         told(f"arms, seed {seed}", 0.4 + 0.6 * (seed - 1) / options.seeds)
-        runs.append(_oracle_run(beds, mix, before, after, options, seed))
-        for arm in options.arms:
-            if arm == "tuner":
+        for arm in ("oracle", *options.arms):
+            known = earlier.run_of(arm, seed, sum(options.windows)) if earlier and arm != "tuner" else None
+            if known:
+                runs.append(known)
+            elif arm == "oracle":
+                runs.append(_oracle_run(beds, mix, before, after, options, seed))
+            elif arm == "tuner":
                 runs += _tuner_runs(beds, mix, before, options, seed)
             elif seed == 1:
                 runs.append(_rival_run(beds, arm, mix, options, seed))

@@ -72,6 +72,11 @@ class MixResult(msgspec.Struct, frozen=True, kw_only=True):
     runs: list[Run]
     identity: str = ""
 
+    def run_of(self, arm: str, seed: int, windows: int) -> Run | None:
+        """The run of an arm with this seed and so many windows, if there is one."""
+        alike = (run for run in self.runs if (run.arm, run.seed, len(run.spots)) == (arm, seed, windows))
+        return next(alike, None)
+
     def judge(self, phase: str) -> list[Judgement]:
         """Every arm in ``cold`` (before the change), ``changed`` (after it) or ``warm``."""
         arms = dict.fromkeys(run.arm for run in self.runs if run.arm != "oracle")
@@ -127,9 +132,9 @@ class TunerResult(msgspec.Struct, frozen=True, kw_only=True):
     how: str
     mixes: list[MixResult]
 
-    def oracles(self) -> dict[str, tuple[Oracle, Oracle]]:
-        """The oracles by the mix' identity, so that a grid need not be run twice."""
-        return {mix.identity: (mix.before, mix.after) for mix in self.mixes}
+    def by_identity(self) -> dict[str, MixResult]:
+        """The mixes by what they are, so that what does not depend on the tuner need not be run twice."""
+        return {mix.identity: mix for mix in self.mixes}
 
     def met(self) -> dict[str, tuple[int, int]]:
         """For each target, in how many mixes of how many it is met."""

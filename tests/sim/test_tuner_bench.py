@@ -1,5 +1,6 @@
 """The proof of the tuner on the embedded GPU's engine in virtual time: deterministic, no clock, no root."""
 
+import msgspec
 import pytest
 
 from gpsched.adaptive.knobs import Settings
@@ -89,3 +90,7 @@ def test_the_whole_proof_runs_and_its_arms_see_the_same_requests(web: Mix) -> No
     cold = {one.arm: one for one in found.judge("cold")}
     assert cold["driver"].within is None  # it misses its objective all the time
     assert cold["tuner"].within is not None
+    again = proof.run({"web": web}, msgspec.structs.replace(options, earlier=result.by_identity()))
+    assert again.mixes[0].before == found.before
+    kept = {run.arm for run in again.mixes[0].runs if run in found.runs}
+    assert {"oracle", "driver", "gpsched", "random"} <= kept
