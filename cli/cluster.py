@@ -48,9 +48,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[Any]") -> None:
     _add_control(actions)
     rules = actions.add_parser("rules", help="print what the nodes' configuration needs to know of the QOS")
     _add_qos(rules)
-    report = actions.add_parser("report", help="show a result file again, as tables or HTML")
-    report.add_argument("result", type=Path, help="a file written with --out")
-    _add_output(report, out=False)
+    report = actions.add_parser("report", help="show result files again, as tables or HTML")
+    report.add_argument("result", type=Path, nargs="+", help="files written with --out; several are shown as one")
+    _add_output(report)
 
 
 def _positive(kind: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -80,9 +80,8 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
-def _add_output(parser: argparse.ArgumentParser, out: bool = True) -> None:
-    if out:
-        parser.add_argument("--out", type=Path, help="write the result as JSON")
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, help="write the result as JSON")
     parser.add_argument("--html", type=Path, help="write a page with plots")
     parser.add_argument("--markdown", action="store_true", help="print Markdown in place of a table")
 
@@ -178,6 +177,7 @@ def _run_arms(args: argparse.Namespace, arms: list[str], seeds: list[int]) -> in
     from gpsched.tuner.cluster.arms import make_arm
     from gpsched.tuner.cluster.compare import compare
     from gpsched.tuner.cluster.generate import GeneratorSettings
+    from gpsched.tuner.cluster.report import save_results
 
     for arm in arms:
         make_arm(arm)  # an unknown name fails before an hour of work
@@ -186,13 +186,13 @@ def _run_arms(args: argparse.Namespace, arms: list[str], seeds: list[int]) -> in
         _load(args, GeneratorSettings(days=args.days, scale=args.scale, spot_load=args.spot_load, seed=seed))
         for seed in seeds
     )
-    with _progress(args.quiet, len(seeds) * len(arms)) as show:
-        results = compare(workloads, arms, show, timeline=len(seeds) == 1)
     about = {"command": _command_line(), **_machine()}
-    if args.out:
-        from gpsched.tuner.cluster.report import save_results
-
-        save_results(args.out, results, about)
+    results = []
+    with _progress(args.quiet, len(seeds) * len(arms)) as show:
+        for one in compare(workloads, arms, show, timeline=len(seeds) == 1):
+            results.append(one)
+            if args.out:  # after each: hours of work are not lost with the last of it
+                save_results(args.out, results, about)
     return _show(results, about, args)
 
 
@@ -357,10 +357,12 @@ def _guarantees(text: str) -> dict[str, float]:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from gpsched.tuner.cluster.report import load_results
+    from gpsched.tuner.cluster.report import load_results, merge, save_results
 
-    results, about = load_results(args.result)
     _check_output(args)
+    results, about = merge([load_results(path) for path in args.result])
+    if args.out:
+        save_results(args.out, results, about)
     return _show(results, about, args)
 
 

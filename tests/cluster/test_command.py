@@ -46,6 +46,20 @@ def test_compare_then_report_say_the_same(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().out == first
 
 
+def test_arms_of_two_files_are_reported_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, both = (tmp_path / name for name in ("a.json", "b.json", "c.json"))
+    assert command("simulate", "--arm", "fifo-skip", *SMALL, "--out", str(first)) == 0
+    assert command("simulate", "--arm", "ours", *SMALL, "--out", str(second)) == 0
+    capsys.readouterr()
+    assert command("report", str(first), str(second), str(first), "--out", str(both), "--markdown") == 0
+    shown = capsys.readouterr().out
+    assert "| fifo-skip | evictions |" in shown, "ours is judged against an arm of another file"
+    data = json.loads(both.read_text())
+    assert [one["policy"] for one in data["results"]] == ["fifo-skip", "ours"]
+    assert command("report", str(both), "--markdown") == 0
+    assert capsys.readouterr().out == shown
+
+
 def test_forecast_scores_an_excerpt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "alibaba-v2026-spot-gpu/derived-mit"
     folder.mkdir(parents=True)

@@ -1,6 +1,6 @@
 """Several policies on the same workloads: means with 95 % intervals, and the target tested on paired differences."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
@@ -69,15 +69,14 @@ def compare(
     arms: list[str],
     progress: Callable[[str, float], None] | None = None,
     timeline: bool = False,
-) -> list[Result]:
-    """Every arm on every workload; ``progress(label, share)`` follows each simulation."""
-    results = []
+) -> Iterator[Result]:
+    """Every arm on every workload, each result as soon as it is there; ``progress(label, share)`` follows each
+    simulation."""
     for workload in workloads:
         for arm in arms:
             simulation = Simulation(workload, make_arm(arm), timeline=timeline)
             show = partial(progress, f"{workload.name} {arm}") if progress else None
-            results.append(simulation.run(show))
-    return results
+            yield simulation.run(show)
 
 
 def summary(results: list[Result]) -> dict[str, dict[str, tuple[float, float]]]:

@@ -2,7 +2,7 @@
 from."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,18 @@ def load_results(path: Path) -> tuple[list[Result], dict[str, Any]]:
             str(path), 0, f"is no result file of gpsched cluster ({type(error).__name__}: {error})"
         ) from error
     return results, dict(data.get("about", {}))
+
+
+def merge(parts: Sequence[tuple[list[Result], dict[str, Any]]]) -> tuple[list[Result], dict[str, Any]]:
+    """Several result files as one; of a policy simulated twice on a workload the later file's counts."""
+    found = {(one.workload, one.policy): one for results, _ in parts for one in results}
+    about: dict[str, Any] = {}
+    for _, some in parts:
+        for name, value in some.items():
+            values = about.setdefault(name, [])
+            if value not in values:
+                values.append(value)
+    return list(found.values()), {name: "; ".join(map(str, values)) for name, values in about.items()}
 
 
 PAGE = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title><style>
