@@ -124,24 +124,11 @@ def change_row(change: Change) -> list[str]:
     return [
         when(change.time_s, "%m-%d %H:%M:%S"),
         change.kind,
-        "; ".join(_what(name, *values) for name, values in change.what.items()) or "-",
+        change.words,
         change.why,
         expectation(change.expected),
         "-" if change.seen is None else expectation(change.seen),
     ]
-
-
-def _what(name: str, before: Value | None, after: Value | None) -> str:
-    knob = KNOBS.get(name)
-    unit = f" {knob.unit}" if knob and knob.unit else ""
-    short = knob.key if knob else name
-    return f"{short} {_value(before)} → {_value(after)}{unit}"
-
-
-def _value(value: Value | None) -> str:
-    if value is None:
-        return "default"
-    return value if isinstance(value, str) else f"{value:.6g}"
 
 
 def expectation(what: Expectation) -> str:
@@ -164,4 +151,5 @@ def settings(values: Settings) -> str:
 
 def _named(name: str, value: Value) -> str:
     knob = KNOBS.get(name)
-    return f"{knob.key if knob else name} {_value(value)}{' ' + knob.unit if knob and knob.unit else ''}"
+    said = value if isinstance(value, str) else f"{value:.6g}"
+    return f"{knob.key if knob else name} {said}{' ' + knob.unit if knob and knob.unit else ''}"
