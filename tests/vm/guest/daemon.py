@@ -52,10 +52,13 @@ def process(pid: int, client: int):
 def run_and_wait(folder: Path, wanted: dict[int, tuple[int, int]], ready: int) -> None:
     """The daemon's part: slices (client, µs) by pid, and then renewing until it is killed."""
     from gpsched.adaptive.driver.module_level import ModuleLevel
+    from gpsched.adaptive.driver.module_link import ModuleLink
     from gpsched.adaptive.slices import SliceKeeper
     from gpsched.adaptive.undo import UndoLog
 
-    level = ModuleLevel()
+    level = ModuleLevel(
+        lambda: ModuleLink(lease_ms=120_000)
+    )  # an emulated machine may stand still for longer than 10 s
     keeper = SliceKeeper(UndoLog(folder), module=level)
     assert "TEST BUILD" in level.reason, level.reason
     for pid, (client, us) in wanted.items():
