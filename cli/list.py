@@ -5,6 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from gpsched.cli.arguments import Subparsers, add_socket
+from gpsched.cli.text import printable
 
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def _print_table(snapshot: "Snapshot") -> None:
         print("\n".join(_aligned([_TITLES, *map(_row, snapshot.processes)])), end="\n\n")
         for process in snapshot.processes:  # not a column: 80 characters would cut it to ribbons
             where = f"; in {process.place}" if process.place else ""
-            print(_printable(f"{process.pid}: {process.reason}{where}"))
+            print(printable(f"{process.pid}: {process.reason}{where}"))
     else:
         print("no managed process; start one with: gpsched run --class lc|be -- COMMAND")
     daemon = snapshot.daemon
@@ -55,7 +56,7 @@ def _print_table(snapshot: "Snapshot") -> None:
     if daemon.lost_events:
         print(f"{daemon.lost_events} events were lost: figures are incomplete")
     if daemon.failed_controls:
-        print(_printable(f"{daemon.failed_controls} controls failed; the last: {daemon.last_failure}"))
+        print(printable(f"{daemon.failed_controls} controls failed; the last: {daemon.last_failure}"))
 
 
 def _aligned(rows: "Sequence[Sequence[str]]") -> "Iterator[str]":
@@ -64,14 +65,9 @@ def _aligned(rows: "Sequence[Sequence[str]]") -> "Iterator[str]":
     for row in rows:
         cells = [
             cell.rjust(width) if title in _RIGHT else cell.ljust(width)
-            for title, cell, width in zip(_TITLES, map(_printable, row), widths, strict=True)
+            for title, cell, width in zip(_TITLES, map(printable, row), widths, strict=True)
         ]
         yield "  ".join(cells).rstrip()
-
-
-def _printable(text: str) -> str:
-    """Names are others' words: what would steer a terminal becomes a visible dot."""
-    return "".join(char if char.isprintable() else "·" for char in text)
 
 
 def _row(process: "ProcessView") -> list[str]:

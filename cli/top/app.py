@@ -121,8 +121,9 @@ class TopApp(ActingApp):
     def _draw_snapshot(self, snapshot: Snapshot) -> None:
         base = self.screen_stack[0]
         low = self.size.height < 5 * _PANEL_ROWS
-        gpus = panels.gpu_lines(snapshot)[: 1 if low else _PANEL_ROWS]
-        time = [] if low else panels.timeline(snapshot, self._history, self.size.width)[:_PANEL_ROWS]
+        lines = max(_PANEL_ROWS, self.size.height // 5)
+        gpus = panels.gpu_lines(snapshot, self._history, self.size.width)[: 1 if low else lines]
+        time = [] if low else panels.timeline(snapshot, self._history, self.size.width)[:lines]
         self.put(base.query_one("#gpus", Static), "\n".join(gpus))
         self.put(base.query_one("#timeline", Static), "\n".join(time))
         table = base.query_one(ProcessTable)

@@ -16,7 +16,7 @@ def print_once(source: Source, text: str, *, tree: bool) -> None:
     history.add(snapshot)
     console = Console(highlight=False)
     console.print(heading(snapshot, source.label, []), markup=False)
-    for line in gpu_lines(snapshot):
+    for line in gpu_lines(snapshot, history, console.width):
         console.print(line, markup=False)
     columns = fitting(console.width)
     titles = [

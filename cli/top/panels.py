@@ -1,6 +1,9 @@
 """The lines above and below the table: the daemon, the GPUs, the timeline of the last seconds."""
 
+from gpsched.adaptive.histogram import latency_quantile
 from gpsched.adaptive.model import GpuView, ProcessView, Snapshot
+from gpsched.adaptive.units import format_duration
+from gpsched.cli.text import printable
 from gpsched.cli.top.history import History
 
 
@@ -21,27 +24,57 @@ def heading(snapshot: Snapshot, label: str, notes: list[str]) -> str:
     return " · ".join(parts)
 
 
-def gpu_lines(snapshot: Snapshot) -> list[str]:
-    """One line a GPU, with what is known about it."""
+def gpu_lines(snapshot: Snapshot, history: History, width: int) -> list[str]:
+    """One line a GPU, with what is known about it; what does not fit is cut."""
     known = {gpu.gpu: gpu for gpu in snapshot.gpus}
     numbers = sorted(set(known) | {gpu for view in snapshot.processes for gpu in view.gpus})
-    return [_gpu(known.get(number) or GpuView(gpu=number), snapshot.processes) for number in numbers]
+    lines = (_gpu(known.get(number) or GpuView(gpu=number), snapshot.processes, history) for number in numbers)
+    return [line if len(line) <= width else line[: max(0, width - 1)] + "…" for line in lines]
 
 
-def _gpu(gpu: GpuView, processes: list[ProcessView]) -> str:
-    here = [view for view in processes if gpu.gpu in view.gpus]
+def _gpu(gpu: GpuView, processes: list[ProcessView], history: History) -> str:
+    lc, be = ([view for view in processes if gpu.gpu in view.gpus and view.class_ == c] for c in ("lc", "be"))
     engine = next((view for view in processes if view.pid == gpu.engine_pid), None)
     parts = [f"GPU {gpu.gpu}" + (f" {gpu.name}" if gpu.name else "")]
-    parts += [f"engine: {engine.name} ({engine.pid})"] if engine else []
-    parts.append(", ".join(f"{sum(v.class_ == c for v in here)} {c}" for c in ("lc", "be")))
-    if gpu.busy_share is not None:
-        parts.append(f"busy {gpu.busy_share:.0%}")
+    parts += [f"engine: {printable(engine.name)} ({engine.pid})"] if engine else []
+    parts += [f"{len(lc)} lc" + _objective(lc), f"{len(be)} be" + _progress(be, history)]
+    return "  ".join([*parts, *_reservations(lc, history), *_sensors(gpu)])
+
+
+def _objective(lc: list[ProcessView]) -> str:
+    """The latencies of whoever has the thinnest margin to its objective."""
+    known = [(p99 / view.slo_us, view) for view in lc if view.slo_us and (p99 := latency_quantile(view, 99))]
+    if not known:
+        return ""
+    _, view = max(known, key=lambda each: each[0])
+    median, high = (format_duration(latency_quantile(view, percent) or 0) for percent in (50, 99))
+    return f" p50 {median}, p99 {high} of {format_duration(view.slo_us or 0)}"
+
+
+def _progress(be: list[ProcessView], history: History) -> str:
+    shares = [view.gpu_share for view in be if view.gpu_share is not None]
+    rates = [rate for view in be if (rate := history.rate(view.pid, "launches")) is not None]
+    return (f" {sum(shares):.0%}" if shares else "") + (f" {sum(rates):.0f} launches/s" if rates else "")
+
+
+def _reservations(lc: list[ProcessView], history: History) -> list[str]:
+    hints = [view.hints for view in lc if view.hints and view.hints.reservations]
+    if not hints:
+        return []
+    rate = sum(history.rate(view.pid, "reservations") or 0 for view in lc)
+    hidden, wasted = (sum(getattr(each, name) for each in hints) for name in ("hidden_us", "wasted_us"))
+    return [f"{rate:.0f} reservations/s, {format_duration(hidden)} hidden, {format_duration(wasted)} wasted"]
+
+
+def _sensors(gpu: GpuView) -> list[str]:
+    """What NVML tells."""
+    parts = [f"busy {gpu.busy_share:.0%}"] if gpu.busy_share is not None else []
     if gpu.power_w is not None:
         limit = f"/{gpu.power_limit_w:.0f}" if gpu.power_limit_w is not None else ""
         parts.append(f"{gpu.power_w:.0f}{limit} W")
     if gpu.memory_used_bytes is not None and gpu.memory_total_bytes is not None:
         parts.append(f"{gpu.memory_used_bytes / _GIB:.1f}/{gpu.memory_total_bytes / _GIB:.0f} GiB")
-    return "  ".join(parts)
+    return parts
 
 
 def timeline(snapshot: Snapshot, history: History, width: int) -> list[str]:
@@ -51,7 +84,7 @@ def timeline(snapshot: Snapshot, history: History, width: int) -> list[str]:
     for view in snapshot.processes:
         bar = bars(view, snapshot.time_s, room) if view.spans else history.course(view.pid, "launches", room)
         if bar.strip():
-            lines.append(f"{view.pid:>8} {view.name[:8]:<8} {bar}")
+            lines.append(f"{view.pid:>8} {printable(view.name[:8]):<8} {bar}")
     return lines
 
 

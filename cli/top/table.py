@@ -16,6 +16,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from gpsched.cli.text import printable
 from gpsched.cli.top.columns import Cell, Column, fitting
 from gpsched.cli.top.rows import Row
 
@@ -119,7 +120,7 @@ def titles(columns: list[Column], sort: Column | None, descending: bool) -> str:
 
 def fitted(cell: Cell | None, column: Column) -> str:
     """The cell's text in exactly the column's width; control characters of process names become visible dots."""
-    text = "".join(char if char.isprintable() else "·" for char in cell.text) if cell else ""
+    text = printable(cell.text) if cell else ""
     if len(text) > column.width:
         text = text[: column.width - 1] + "…"
     if column.right:

@@ -140,7 +140,10 @@ def test_shows_every_process_with_its_numbers() -> None:
         assert "engine: train (200)" in screen.text("gpus")
         assert "412/700 W" in screen.text("gpus")
         assert "30.0/140 GiB" in screen.text("gpus")
-        assert "GPU 1  1 lc, 1 be" in screen.text("gpus")
+        first, second = screen.text("gpus").splitlines()
+        assert "1 lc p50 500 µs, p99 900 µs of 5 ms  1 be 62% 2000 launches/s" in first
+        assert "10 reservations/s, 1.9 ms hidden, 120 µs wasted" in first
+        assert second.startswith("GPU 1  1 lc p50 1.54 ms, p99 2.04 ms of 1 ms  1 be 0 launches/s")
 
     drive(script)
 
