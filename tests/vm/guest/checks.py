@@ -518,9 +518,9 @@ def lease_runs_out() -> None:
 def renewed_lease_lives() -> None:
     link, program = nl.Netlink(), rm.Rm().tree()
     group = own(link)[0][nl.A_GROUP]
-    link.control((group, nl.OP_DISABLE, 1), lease_ms=3000)
+    link.control((group, nl.OP_DISABLE, 1), lease_ms=6000)
     link.ask(nl.RENEW, nl.attr(nl.A_LEASE_MS, 3600000))
-    time.sleep(4)
+    time.sleep(7)
     assert own(link)[0][nl.A_DISABLED] == 1
     link.ask(nl.RENEW, nl.attr(nl.A_LEASE_MS, 10))
     wait_for(lambda: own(link)[0][nl.A_DISABLED] == 0, "a short lease after a long one")

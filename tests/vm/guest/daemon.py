@@ -56,9 +56,8 @@ def run_and_wait(folder: Path, wanted: dict[int, tuple[int, int]], ready: int) -
     from gpsched.adaptive.slices import SliceKeeper
     from gpsched.adaptive.undo import UndoLog
 
-    level = ModuleLevel(
-        lambda: ModuleLink(lease_ms=120_000)
-    )  # an emulated machine may stand still for longer than 10 s
+    # An emulated machine on a busy one may stand still for longer than the usual 10 s.
+    level = ModuleLevel(lambda: ModuleLink(lease_ms=120_000))
     keeper = SliceKeeper(UndoLog(folder), module=level)
     assert "TEST BUILD" in level.reason, level.reason
     for pid, (client, us) in wanted.items():

@@ -61,7 +61,7 @@ def level_module() -> object:
         control.restart_runlist(group, force=True)
         control.set_interleave(group, 0)
         link.renew()
-        plan = link.prepare(control.actions([group], Op.DISABLE, 1), lease_ms=5000)
+        plan = link.prepare(control.actions([group], Op.DISABLE, 1), lease_ms=60000)
         link.begin(plan)
         assert link.groups(os.getpid())[0].disabled == 1
         link.end(plan)

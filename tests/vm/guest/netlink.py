@@ -17,6 +17,7 @@ OP_TIMESLICE, OP_INTERLEAVE, OP_DISABLE, OP_ENABLE, OP_TIMESLICE_UNDO, OP_INTERL
 )
 COUNTERS = ("clients", "objects", "groups", "controllers", "plans", "holds", "allocated", "lost", "controls", "failed",
             "undone", "limited")  # fmt: skip
+LEASE_MS = 60000  # an emulated machine on a busy one may stand still for seconds
 U64 = {A_GROUP, A_CGROUP, A_TIMESLICE, A_COOKIE}
 U32 = {A_VERSION, A_FEATURES, A_CLIENT, A_HANDLE, A_PID, A_UID, A_ENGINE, A_DEVICE, A_GPU, A_SUBDEVICE, A_INTERLEAVE,
        A_DISABLED, A_LEASE_MS, A_PLAN, A_STATUS}  # fmt: skip
@@ -129,12 +130,12 @@ class Netlink:
     def list(self, pid: int = 0) -> list:
         return self.ask(LIST, *([attr(A_PID, pid)] if pid else []), dump=True)
 
-    def control(self, *items: tuple, lease_ms: int = 10000, extra: bytes = b"") -> dict:
+    def control(self, *items: tuple, lease_ms: int = LEASE_MS, extra: bytes = b"") -> dict:
         """Issue actions; returns DONE's attributes (nothing when asynchronous)."""
         replies = self.ask(CONTROL, actions(*items), attr(A_LEASE_MS, lease_ms), extra)
         return replies[0] if replies else {}
 
-    def plan(self, *items: tuple, lease_ms: int = 10000) -> int:
+    def plan(self, *items: tuple, lease_ms: int = LEASE_MS) -> int:
         return self.ask(PLAN_SET, actions(*items), attr(A_LEASE_MS, lease_ms))[0][A_PLAN]
 
 
