@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpsched.adaptive.client import Client
+from gpsched.adaptive import client
 from gpsched.adaptive.config import ORDERS, Config, Policy, overlay
 from gpsched.adaptive.errors import ConfigError, UsageError
 from gpsched.cli import main
@@ -53,7 +53,7 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Any:
         def __exit__(self, *_: object) -> None: ...
 
     fake = Fake()
-    monkeypatch.setattr(Client, "__new__", lambda *_args, **_named: fake)
+    monkeypatch.setattr(client, "Client", lambda *_args, **_named: fake)
     return fake
 
 
