@@ -24,6 +24,7 @@ from gpsched.tuner.space import LEVEL, SHARE, Work
 
 _ENOUGH = 30  # bursts that an alone-latency takes
 _BUSY = (0.25, 0.35)  # share of the GPU at which a service's own slice begins to matter: off, on
+_FIRST = 2  # windows without a reference, where none was ever measured
 _FULL = 200.0  # bursts after which an alone-latency follows as a moving average
 
 
@@ -41,6 +42,7 @@ class Meter:
         self._baselines, self._costs = baselines, costs
         self._known: dict[str, Baseline | None] = {}
         self._covered: dict[str, float] = {}  # estimates of alone-latencies, where nobody is ever alone
+        self._first: dict[str, list[float]] = {}
         self._solo: dict[str, float] = {}  # fixed for a run, so that progress stays comparable
         self._base: dict[str, float] = {}  # the objective's statistic, less what the settings in force add
         self._busy: dict[int, bool] = {}
@@ -128,8 +130,7 @@ class Meter:
         if solo and rate_hz > 0.0:
             self._learn(key, rate_hz, 1)
         if key not in self._solo and rate_hz > 0.0:
-            known = self._baseline(key)
-            self._solo[key] = known.value if known else rate_hz
+            self._settle_reference(key, rate_hz)
         reference = self._solo.get(key)
         return BeWindow(
             pid=found.pid,
@@ -141,6 +142,14 @@ class Meter:
             progress=rate_hz / reference if reference and rate_hz > 0.0 else None,  # without launches it is idle
             weight=config.tenants.get(found.tenant, 1.0),
         )
+
+    def _settle_reference(self, key: str, rate_hz: float) -> None:
+        """What was measured alone; else the best of the first windows, since programs start slowly."""
+        known = self._baseline(key)
+        first = self._first.setdefault(key, [])
+        first.append(rate_hz)
+        if known is not None or len(first) > _FIRST:
+            self._solo[key] = known.value if known else max(first)
 
     def _alone(self, key: str) -> float | None:
         known = self._baseline(key)
