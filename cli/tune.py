@@ -32,7 +32,10 @@ def add_parser(subparsers: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = ("status", "history", "pin", "unpin", "reset", "on", "off")
-    parser.add_argument("action", nargs="?", choices=actions, default="status", help="default: status")
+    said = "; ".join(actions)
+    parser.add_argument(
+        "action", nargs="?", choices=actions, default="status", metavar="ACTION", help=f"{said} (default: status)"
+    )
     parser.add_argument("knob", nargs="?", metavar="KNOB[=V]", help="for pin and unpin")
     parser.add_argument("-n", "--count", type=int, default=20, help="changes that history shows (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
