@@ -85,8 +85,8 @@ class Contention:
     def forget(self, pid: int) -> None:
         """The process ended or is left alone."""
         self._launches.pop(pid, None)
-        for known in (self._demand, self._admissions, self._conduct):
-            known.forget(pid)
+        self._demand.forget(pid)
+        self._conduct.forget(pid)
         self._lengths.pop(pid, None)
         self._calls.pop(pid, None)
 
@@ -120,6 +120,7 @@ class Contention:
         self._demand.close(now, [[each.pid for each in lc] for lc, _ in gpus.values()])
         elapsed_s, self._since = (now - self._since) / 1e6, now
         before = self._state()
+        self._admissions.keep_only({each.family for each in self._registry})
         self._admissions.feed(
             now / 1e6, {gpu: self._claims(lc, config) for gpu, (lc, _) in gpus.items()}, config.admission
         )
@@ -162,17 +163,25 @@ class Contention:
         return found
 
     def _claims(self, lc: Collection[Process], config: Config) -> list[Claim]:
-        return [
-            Claim(
-                each.pid,
-                self._demand.need(each.pid, config.admission.quantile),
-                self._demand.rate(each.pid),
-                self._demand.burst_us(each.pid),
-                each.priority,
-                each.since,
-            )
-            for each in lc
-        ]
+        services: dict[str, list[Process]] = {}
+        for each in lc:
+            services.setdefault(each.family, []).append(each)
+        return [self._claim(service, members, config) for service, members in services.items()]
+
+    def _claim(self, service: str, members: list[Process], config: Config) -> Claim:
+        """Of all processes of a service: they are let in or left out together."""
+        needs = [self._demand.need(each.pid, config.admission.quantile) for each in members]
+        known = [need for need in needs if need is not None]
+        bursts = sum(self._demand.rate(each.pid) for each in members)
+        time_us = sum(self._demand.rate(each.pid) * self._demand.burst_us(each.pid) for each in members)
+        return Claim(
+            service,
+            sum(known) if known else None,
+            bursts,
+            time_us / bursts if bursts else max(self._demand.burst_us(each.pid) for each in members),
+            max(each.priority for each in members),
+            min(each.since for each in members),
+        )
 
     def _judge_crowding(
         self, gpus: Mapping[Gpu, tuple[list[Process], list[Process]]], floors: Mapping[Gpu, float]
@@ -191,7 +200,7 @@ class Contention:
         refused, suspended = self._admissions.refused, self._conduct.suspended
         for process in self._registry:
             before = process.restraint
-            out = refused.get(process.pid)
+            out = refused.get(process.family) if process.class_ == "lc" else None
             process.stand_in = _INSTEAD[config.admission.action] if out and config.admission.action != "off" else None
             crowded = process.class_ == "lc" and not process.gpus().isdisjoint(self._crowded)
             process.restraint = out or suspended.get(process.pid) or (_CROWDED if crowded else "")

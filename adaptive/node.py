@@ -82,10 +82,11 @@ class _Terms(NamedTuple):
     slo_us: float | None
     priority: int
     weight: float
+    service: str
 
 
 def _terms_of(process: Process) -> _Terms:
-    return _Terms(process.tenant, process.slo_us, process.priority, process.weight)
+    return _Terms(process.tenant, process.slo_us, process.priority, process.weight, process.family)
 
 
 class Node:
@@ -172,8 +173,9 @@ class Node:
             self._probes.forget(pid)
             return None
         name = rule.name or f"{self.config.rule.index(rule)}"
-        terms = _Terms(rules.tenant(info, rule), rule.slo_us, rule.priority, rule.weight)
-        return self._add(pid, rule.class_, f"rule {name}", terms)
+        source = f"rule {name}"
+        terms = _Terms(rules.tenant(info, rule), rule.slo_us, rule.priority, rule.weight, source)
+        return self._add(pid, rule.class_, source, terms)
 
     # ---- what users ask for
 
@@ -198,7 +200,7 @@ class Node:
         if class_ == "be" and slo_us is not None:
             raise UsageError("a best-effort process has no latency objective; leave out --slo or use --class lc")
         info = procinfo.read(pid)
-        terms = _Terms(tenant or info.user, slo_us, priority, weight)
+        terms = _Terms(tenant or info.user, slo_us, priority, weight, str(pid))
         family = [pid, *procinfo.children(pid)]
         users = [member for member in family if procinfo.has_driver_open(member)]
         if not starting and not users:
@@ -373,7 +375,7 @@ class Node:
             self.registry.put(process)
         else:
             process.class_, process.source = class_, source
-            process.tenant, process.slo_us, process.priority, process.weight = terms
+            process.tenant, process.slo_us, process.priority, process.weight, process.service = terms
         return process
 
     def _scan(self, pid: int) -> None:

@@ -1,5 +1,6 @@
 """What has shown itself about the processes of the node, and how several are weighed: input of plans and slices."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -37,8 +38,15 @@ class Situation:
         """Return the order of the latency-critical processes of a GPU; empty when there are fewer than two."""
         if len(lc) < 2:
             return {}
+        members = Counter(each.family for each in lc)  # a service gains no weight by more processes
         contenders = [
-            Contender(each.pid, each.slo_us, self.burst_us.get(each.pid, 0.0), each.priority, each.weight)
+            Contender(
+                each.pid,
+                each.slo_us,
+                self.burst_us.get(each.pid, 0.0),
+                each.priority,
+                each.weight / members[each.family],
+            )
             for each in lc
         ]
         means = Means(first_us, gives_way_us, self.control_us)

@@ -31,7 +31,8 @@ class Group:
 class Process:
     """A classified process. ``source`` says who classified it: run, attach, ``rule NAME`` or ``child of PID``.
 
-    ``priority`` and ``weight`` count among several of its class on a GPU. ``stand_in``: what it is treated as for now,
+    ``priority`` and ``weight`` count among several of its class on a GPU; ``service`` is the same for processes that
+    are one program to its users (a parent and its children, all of one rule). ``stand_in``: what it is treated as for now,
     in place of its class, because the GPU does not take it. ``restraint``: why it may not reserve, empty if it may.
     """
 
@@ -42,6 +43,7 @@ class Process:
     slo_us: float | None = None
     priority: int = 0
     weight: float = 1.0
+    service: str = ""
     since: float = field(default_factory=time.monotonic)
     stand_in: Class | None = None
     restraint: str = ""
@@ -56,6 +58,11 @@ class Process:
     def pid(self) -> int:
         """The thread group."""
         return self.info.pid
+
+    @property
+    def family(self) -> str:
+        """Its service; a process by itself is one, too."""
+        return self.service or str(self.pid)
 
     @property
     def runs_as(self) -> Class:

@@ -81,6 +81,17 @@ def test_who_does_not_fit_becomes_what_is_configured(action: str, stand_in: Clas
     assert ("not admitted: needs 49% of the GPU" in watch.restraint(2)) == (stand_in is not None)
 
 
+def test_the_processes_of_one_service_are_not_each_others_excess() -> None:
+    processes = [_process(pid, "lc") for pid in (1, 2, 3)]
+    for process in processes[:2]:
+        process.service = "one"
+    watch = Watch(*processes)
+    watch.seconds(8, {1: 0.5, 2: 0.49})
+    assert [watch.stands_in(pid) for pid in (1, 2, 3)] == [None, None, None]
+    watch.seconds(8, {1: 0.5, 2: 0.3, 3: 0.19})
+    assert [watch.stands_in(pid) for pid in (1, 2, 3)] == [None, None, "unmanaged"]
+
+
 def test_a_process_on_two_gpus_must_fit_on_both() -> None:
     watch = Watch(_process(1, "lc", 0), _process(2, "lc", 0, 1), _process(3, "lc", 1))
     watch.seconds(8, {1: 0.2, 2: 0.4})
@@ -170,7 +181,11 @@ def test_a_job_is_idle_when_it_calls_nothing_any_more() -> None:
 def test_who_is_forgotten_leaves_nothing() -> None:
     watch = Watch(_process(1, "lc"), _process(2, "lc"))
     watch.seconds(8, {1: 0.5, 2: 0.49})
+    process = watch.registry.remove(2)
+    assert process is not None
     watch.contention.forget(2)
+    watch.seconds(1, {1: 0.5})
+    watch.registry.put(process)
     watch.seconds(1, {1: 0.5})
     assert watch.stands_in(2) is None
 
@@ -244,7 +259,7 @@ def test_children_inherit_their_place(machine: Machine) -> None:
     machine.node.handle(ProcFork(0, child, child, parent, "child"))
     process = machine.node.registry.get(child)
     assert process is not None
-    assert (process.priority, process.weight) == (7, 2.0)
+    assert (process.priority, process.weight, process.family) == (7, 2.0, str(parent))
 
 
 def test_what_was_not_admitted_counts_for_the_floor() -> None:
