@@ -32,8 +32,9 @@ class Process:
     """A classified process. ``source`` says who classified it: run, attach, ``rule NAME`` or ``child of PID``.
 
     ``priority`` and ``weight`` count among several of its class on a GPU; ``service`` is the same for processes that
-    are one program to its users (a parent and its children, all of one rule). ``stand_in``: what it is treated as for now,
-    in place of its class, because the GPU does not take it. ``restraint``: why it may not reserve, empty if it may.
+    are one program to its users (a parent and its children, all of one rule).
+    ``stand_in``: what it is treated as for now, in place of its class, because the GPU does not take it.
+    ``restraint``: why it may not reserve, empty if it may.
     """
 
     info: ProcessInfo
