@@ -210,8 +210,7 @@ class HistoryReader:
         self._database = None
         try:
             if path.exists():
-                self._database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)
-                self._database.execute("PRAGMA user_version").fetchone()
+                self._database = _readable(path)
         except (OSError, sqlite3.Error) as error:
             raise HistoryUnreadableError(path, str(error)) from error
 
@@ -259,6 +258,27 @@ class HistoryReader:
             if "no such table" in str(error):  # begun a moment ago
                 return []
             raise HistoryUnreadableError(self.path, str(error)) from error
+
+
+def _readable(path: Path) -> sqlite3.Connection:
+    """Open to read. Who may not write the folder cannot make WAL's index; while nobody writes, none is needed."""
+    where = f"{path.resolve().as_uri()}?mode=ro"
+    try:
+        return _asked(where)
+    except sqlite3.OperationalError:
+        if path.with_name(f"{path.name}-wal").exists():
+            raise
+        return _asked(f"{where}&immutable=1")
+
+
+def _asked(where: str) -> sqlite3.Connection:
+    database = sqlite3.connect(where, uri=True, timeout=5.0)
+    try:
+        database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error:
+        database.close()
+        raise
+    return database
 
 
 class _LaterVersionError(Exception):

@@ -1,7 +1,13 @@
 """The tuner's memory: what was written is read, whatever state the file or the disk is in."""
 
+import os
+import random
 import sqlite3
+import subprocess
+import sys
+import tempfile
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -192,3 +198,53 @@ def test_windows_survive_the_schema() -> None:
     """Fields may be added with defaults: an old row is still a window."""
     old = msgspec.json.encode(window(1.0)).replace(b'"trial":false,', b"").replace(b'"load":0.0,', b"")
     assert msgspec.json.decode(old, type=Window) == window(1.0)
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from gpsched.tuner.history import History
+from tests.unit.tuner.test_history import change, point, window
+
+with History(Path(sys.argv[1])) as history:
+    print("writing", history.message, flush=True)
+    for number in range(10**9):
+        history.put_window(window(float(number)))
+        history.put_change(change(float(number)))
+        history.put_points("k", [point(0.5)] * 20)
+"""
+
+
+def test_it_is_whole_whenever_its_writer_is_killed(path: Path) -> None:
+    windows = 0
+    for _ in range(5):
+        command = [sys.executable, "-c", _WRITER, str(path)]
+        writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "writing None\n"
+        time.sleep(random.random() * 0.05)
+        writer.kill()
+        writer.wait()
+        writer.stdout.close()
+        with HistoryReader(path) as reader:
+            assert len(reader.points("k")) in (0, 20)  # all or nothing
+            before, windows = windows, len(reader.windows())
+        assert windows >= before
+    with History(path) as history:
+        assert history.message is None
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_who_may_not_write_can_read() -> None:
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are root's alone
+        path = Path(name) / module.FILE
+        path.parent.chmod(0o755)
+        with History(path) as history:
+            history.put_window(window(1.0))
+        program = (
+            "import os; from pathlib import Path; from gpsched.tuner.history import HistoryReader; os.setuid(65534)\n"
+            f"print(len(HistoryReader(Path({str(path)!r})).windows()))"
+        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert done.stdout == "1\n", done.stderr
