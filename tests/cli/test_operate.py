@@ -317,6 +317,38 @@ def test_a_wrong_value_of_every_key_is_named(tmp_path: Path, section: str, key: 
     assert f"did you mean {key!r}" in one_line(gpsched("config", "check", "--config", str(file)))
 
 
+@pytest.mark.parametrize("key", [field.encode_name for field in msgspec.structs.fields(Rule)])
+def test_a_wrong_value_of_every_key_of_a_rule_is_named(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "c.toml"
+    first = "" if key == "class" else 'class = "be"\n'
+    file.write_text(f'[[rule]]\nclass = "lc"\nexe = "x"\n[[rule]]\n{first}{key} = [[1]]\n')
+    result = gpsched("config", "check", "--config", str(file))
+    assert f"rule[1].{key}: " in one_line(result)
+    assert result.returncode == 2
+    file.write_text(f"[[rule]]\n{first}x{key} = 1\n")
+    assert f"did you mean {key!r}" in one_line(gpsched("config", "check", "--config", str(file)))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rule = 1", "rule: Expected `array`"),
+        ("timeslice = 1", "timeslice: Expected `object`"),
+        ("[[rule]]\nclass = 'be'\n", "matches every process"),
+        ("[[rule]]\nclass = 'lc'\nexe = 'x'\nslo = 'soon'\n", "rule[0].slo: "),
+        ("[[rule]]\nclass = 'lc'\ncommand = '('\n", "not a regular expression"),
+        ("[metrics]\nlisten = 'here'\n", "metrics.listen: 'here' is not ADDRESS:PORT"),
+        ("[timeslice\n", "c.toml: "),
+    ],
+)
+def test_what_is_wrong_as_a_whole_is_named(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(text)
+    result = gpsched("config", "check", "--config", str(file))
+    assert message in one_line(result)
+    assert result.returncode == 2
+
+
 def test_the_default_configuration_reads_back(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text(gpsched("config", "--default").stdout)
