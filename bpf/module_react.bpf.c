@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
  * Begins and ends a prepared plan of the patched driver module from inside the kernel, at the trigger itself: no
- * wake-up of the actuator, no netlink message. The daemon prepares plans (adaptive/driver/module_link.py) and puts their
- * numbers into the map `plans`, keyed by the thread group whose event is the trigger. A plan has a lease, so an end
- * that never comes is no harm.
+ * wake-up of the actuator, no netlink message. The daemon prepares plans (adaptive/driver/module_link.py) and puts
+ * their numbers into the map `plans`, keyed by the thread group whose event is the trigger. A plan has a lease, so an
+ * end that never comes is no harm.
  *
  * Compiled with clang and loaded by libbpf: bcc cannot call a module's kernel functions. Which program types may do so
  * depends on the kernel: fexit from 6.1 on, kprobe and uprobe from 6.12 on. The loader loads what the kernel takes.
