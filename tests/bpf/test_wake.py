@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpsched.adaptive.hints import explicit
-from gpsched.adaptive.probes.events import UNKNOWN, CudaEvent, Hint, HintEvent, RmAlloc, Wake, WakeEvent
+from gpsched.adaptive.probes.events import UNKNOWN, CudaEvent, Event, Hint, HintEvent, RmAlloc, Wake, WakeEvent, decode
 from gpsched.adaptive.probes.wakes import HOOKS, WakeHooks
 from tests.bpf import fake_cuda
 from tests.bpf.conftest import PROGRAMS, Recorder, Victim, compile_c
@@ -315,6 +316,34 @@ def test_hints_of_a_c_program(recorder: Recorder, waker: Waker) -> None:
         for event in recorder.of(waker.pid, HintEvent)
         if isinstance(event, HintEvent)
     ] == [(Hint.RESERVE, 0, waker.tid), (Hint.RESERVE, 800, waker.tid), (Hint.CANCEL, 0, waker.tid)]
+
+
+def test_hints_reach_the_actuator_itself(wakers: Callable[[], Waker]) -> None:
+    """Through the daemon they would come later than the usual lead."""
+    own, fast = Recorder(), list[Event]()
+
+    def take(_context: object, data: int, size: int) -> int:
+        fast.append(decode(ctypes.string_at(data, size)))
+        return 0
+
+    try:
+        waker = wakers()
+        manage(own, waker.pid, "lc")
+        own.probes._map("fast").open_ring_buffer(take)
+        waker.do("hint")
+        own.probes.consume()
+        assert not fast  # it has no plan
+        own.probes.send_fast(waker.pid, True, quiet=True)
+        waker.do("hint")
+        own.probes.consume()
+        hints = [event for event in fast if isinstance(event, HintEvent)]
+        assert [(event.hint, event.in_us) for event in hints] == [
+            (Hint.RESERVE, 0),
+            (Hint.RESERVE, 800),
+            (Hint.CANCEL, 0),
+        ]
+    finally:
+        own.probes.close()
 
 
 def test_hints_of_a_program_that_was_managed_before_its_exec(
