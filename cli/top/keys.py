@@ -51,4 +51,4 @@ def help_lines(*, readonly: bool) -> list[str]:
     """The help overlay's text."""
     lines = [f"{key.shown:<9} {key.help}{' (refused: --readonly)' if readonly and key.changes else ''}" for key in KEYS]
     return [*lines, "", "P50, P99: green below 80 % of the objective, yellow up to it, red above",
-            "timeline: █ burst  ▒ reservation  ░ turn, or launches as bars"]  # fmt: skip
+            "timeline: █ burst  ▒ reservation  ░ turn; launches as bars"]  # fmt: skip

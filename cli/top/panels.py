@@ -9,6 +9,7 @@ from gpsched.cli.top.history import History
 
 _GIB = 1 << 30
 _SECONDS = 10.0
+_WIDE, _SIDE = 100, 21
 _MARKS = {"turn": "░", "reservation": "▒", "burst": "█"}  # later ones cover earlier ones
 
 
@@ -78,13 +79,17 @@ def _sensors(gpu: GpuView) -> list[str]:
 
 
 def timeline(snapshot: Snapshot, history: History, width: int) -> list[str]:
-    """A line a process that told spans: bursts, reservations and turns of the last seconds; else launches as bars."""
-    room = max(8, width - 18)
+    """A line a process: its spans of the last seconds, and on a wide terminal how its launches went, as bars."""
+    side = _SIDE if width >= _WIDE else 0
+    room = max(8, width - 18 - side)
     lines = []
     for view in snapshot.processes:
-        bar = bars(view, snapshot.time_s, room) if view.spans else history.course(view.pid, "launches", room)
-        if bar.strip():
-            lines.append(f"{view.pid:>8} {printable(view.name[:8]):<8} {bar}")
+        bar = bars(view, snapshot.time_s, room)
+        course = history.course(view.pid, "launches", side - 1 if side else room)
+        if view.spans or course:
+            narrow = bar if view.spans else course
+            shown = f"{bar} {course}" if side else narrow
+            lines.append(f"{view.pid:>8} {printable(view.name[:8]):<8} {shown}".rstrip())
     return lines
 
 
