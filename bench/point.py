@@ -28,8 +28,8 @@ Told = Callable[[str, float], None]
 class Pace:
     """``seconds`` of GPU time an arm, in ``rounds`` blocks.
 
-    Each begins with load that is not measured: ``warm_up`` seconds in an arm with a daemon, which has to learn again
-    what announces the services' bursts; a moment in the others.
+    Each begins with load that is not measured: ``warm_up`` seconds in the first of an arm with a daemon, which has to
+    learn what announces the services' bursts; a third of it in its later ones, a moment in the other arms.
     """
 
     seconds: float
@@ -37,9 +37,11 @@ class Pace:
     warm_up: float
     told: Told
 
-    def warm_up_of(self, arm: Arm) -> float:
+    def warm_up_of(self, arm: Arm, *, first: bool) -> float:
         """Seconds of load before a block of this arm."""
-        return self.warm_up if arm.daemon is not None else min(self.warm_up, _PLAIN_WARM_UP_S)
+        if arm.daemon is None:
+            return min(self.warm_up, _PLAIN_WARM_UP_S)
+        return self.warm_up if first else self.warm_up / 3
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ class PointRun:
             with entered(arm, stage), self._tracing(arm, stage):
                 time.sleep(_SETTLE_REAL_S)
                 if arm.load:
-                    stage.fleet.serve(self._pace.warm_up_of(arm), seed)
+                    stage.fleet.serve(self._pace.warm_up_of(arm, first=arm.name not in self._blocks), seed)
                 if arm.level is not None:
                     stage.check_level(arm)
                 with self._reserved(arm, stage):
