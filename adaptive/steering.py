@@ -33,7 +33,7 @@ from gpsched.adaptive.hints.outputs import BurstBegan, BurstEnded, ChoiceChanged
 from gpsched.adaptive.measure import BurstLog
 from gpsched.adaptive.model import Level, ProcessView
 from gpsched.adaptive.policy import plans
-from gpsched.adaptive.policy.levels import Prospect, choose_level
+from gpsched.adaptive.policy.levels import Prospect, choose_level, within
 from gpsched.adaptive.policy.situation import Situation
 from gpsched.adaptive.probes.events import Event, Hint, Kind, encode_hint
 from gpsched.adaptive.slices import SliceKeeper
@@ -370,7 +370,7 @@ class Steering:
         if not self._agents.get(pid):
             self._agents[pid] = _agent_thread(pid)
         levels = tuple(level for level in _LEVELS if level != "hold" or self._agents[pid])
-        return levels if wanted == "auto" else tuple(level for level in levels if level == wanted)
+        return within(wanted, levels)
 
     def _running(self) -> Actuator | None:
         if self._actuator is None and time.monotonic() >= self._not_before:

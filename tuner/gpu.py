@@ -189,7 +189,8 @@ class GpuTuner:
         else:
             memory = self._search.memory
         left = self._left_to_others(work)
-        self._search = Search(space, memory, self._costs, self._seed, start=self._settings if not new else None)
+        start = space.start(_auto_level(observed.window)) if new else self._settings
+        self._search = Search(space, memory, self._costs, self._seed, start)
         self._key, self._work = key, work
         self._idle = self._waited = self._pause = 0
         if not memory.entries:
@@ -325,6 +326,12 @@ class GpuTuner:
         )
         step.changes.append(change)
         self._untold = change
+
+
+def _auto_level(window: Window) -> str | None:
+    """The level that ``auto`` came to; None while nothing is reserved yet, for hints are still learned."""
+    found = {each.level for each in window.lc if each.level in ("reserve", "hold")}
+    return found.pop() if len(found) == 1 else None
 
 
 def _difference(before: Settings, after: Settings) -> dict[str, tuple[Value | None, Value | None]]:

@@ -20,6 +20,13 @@ class Prospect:
     waste_share: float
 
 
+def within(wanted: str, possible: tuple[Level, ...]) -> tuple[Level, ...]:
+    """Return the levels to choose from: that which is wanted, or what comes below where a process cannot have it."""
+    if wanted == "auto":
+        return possible
+    return tuple(level for level in possible if level == wanted) or possible[-1:]
+
+
 def choose_level(prospects: Mapping[Level, Prospect], present: Level, waste_budget: float) -> tuple[Level, str]:
     """Return the level and the reason. ``prospects`` holds the levels that this process can have."""
     fit = {level: prospect for level, prospect in prospects.items() if prospect.waste_share <= waste_budget}

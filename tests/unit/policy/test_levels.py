@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpsched.adaptive.policy.levels import Prospect, choose_level
+from gpsched.adaptive.policy.levels import Prospect, choose_level, within
 
 
 BUDGET = 0.01
@@ -45,3 +45,10 @@ def test_noise_does_not_switch_levels(reserve: float, hold: float) -> None:
     prospects = _prospects(reserve, hold)
     assert choose_level(prospects, "hold", BUDGET)[0] == "hold"  # type: ignore[arg-type]
     assert choose_level(prospects, "reserve", BUDGET)[0] == "reserve"  # type: ignore[arg-type]
+
+
+def test_a_level_that_a_process_cannot_have_is_the_next_below() -> None:
+    assert within("auto", ("reserve", "hold")) == ("reserve", "hold")
+    assert within("reserve", ("reserve", "hold")) == ("reserve",)
+    assert within("hold", ("reserve", "hold")) == ("hold",)
+    assert within("hold", ("reserve",)) == ("reserve",)  # no agent was loaded into it
