@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,14 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("generated")
     subprocess.run([str(_PACKAGING / "generate.sh"), sys.executable, str(out)], check=True, timeout=120)
     return out
+
+
+def test_every_folder_with_python_is_installed() -> None:
+    top = _PACKAGING.parent
+    setuptools = tomllib.loads((top / "pyproject.toml").read_text())["tool"]["setuptools"]
+    rooms = set(setuptools["package-dir"].values()) - {"bpf"}
+    found = {file.parent.relative_to(top) for room in rooms for file in (top / room).rglob("*.py")}
+    assert {"gpsched." + ".".join(folder.parts) for folder in found} == set(setuptools["packages"]) - {"gpsched.bpf"}
 
 
 def test_the_man_page_has_every_command_and_no_mistakes(generated: Path) -> None:
