@@ -14,6 +14,7 @@ _BE_US = 4_096  # of the best-effort process that runs; long beside a change of 
 _LC_US = 2_048  # at least, for the same reason
 _LONGEST_US = 1_000_000
 _HEAD_US = 36.0  # part of each slice that passes while the context is loaded (docs/simgpu.md)
+_SHORTEST_US = 2_000
 _MOST = 0.95  # of the time in breaks
 _LEAVES = 0.9  # crowding ends below this part of where it began
 _WINDOWS = 2  # of a second: it begins once this many in a row were full
@@ -32,8 +33,13 @@ def slices(floor: float, switch_us: float, lc: int = 1, be: int = 1) -> tuple[in
     return _LC_US, min(_LONGEST_US, math.ceil(be_us))
 
 
-def breaks(floor: float, break_us: int) -> tuple[int, int]:
-    """Return how long a break lasts and how often it comes, µs, so that it is the floor's part of the time."""
+def breaks(floor: float, break_us: int, slo_us: float | None = None) -> tuple[int, int]:
+    """Return how long a break lasts and how often it comes, µs, so that it is the floor's part of the time.
+
+    No longer than half the shortest objective, if that leaves more than the controls take.
+    """
+    if slo_us is not None:
+        break_us = min(break_us, max(_SHORTEST_US, round(slo_us / 2)))
     return break_us, math.ceil(break_us / min(floor, _MOST))
 
 

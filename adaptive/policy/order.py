@@ -66,14 +66,19 @@ def standings(
     # Two at the shortest slices would starve each other; one of them alone loses nothing by it.
     alone_behind = len(contenders) == 2 and not best_effort
     behind_us = means.gives_way_us if alone_behind else settings.behind_us
+    slices = {each.pid: _slice(each in leaders, len(leaders), means.first_us, behind_us) for each in contenders}
+    # Who gives way at once, and whose bursts are shorter than a control takes, need not be kept off.
+    in_the_way = [
+        each for each in contenders if slices[each.pid] != means.gives_way_us and each.burst_us > means.control_us
+    ]
     ranks = _ranks(contenders, settings.order)
     return {
         each.pid: Standing(
-            _slice(each in leaders, len(leaders), means.first_us, behind_us),
+            slices[each.pid],
             _reason(each, contenders, settings.order),
             ranks[each.pid],
             _due(each, settings.order),
-            _is_worth(each, contenders, settings.order, means.control_us),
+            _may_precede(each, in_the_way, settings.order),
         )
         for each in contenders
     }
@@ -119,10 +124,9 @@ def _due(contender: Contender, order: Order) -> int:
     return max(1, round(_KEYS[order](contender)))
 
 
-def _is_worth(contender: Contender, all_of_them: Sequence[Contender], order: Order, control_us: float) -> bool:
-    """Whether somebody may come after it whose bursts outlast the control that would keep them off."""
+def _may_precede(contender: Contender, others: Sequence[Contender], order: Order) -> bool:
+    """Whether one of the others may come after it: with deadlines the arrivals decide, whatever the objectives."""
     key = _KEYS[order]
-    others = (each for each in all_of_them if each is not contender and each.burst_us > control_us)
     if order == "priority":
         return any(key(other) > key(contender) for other in others)
     return contender.slo_us is not None and any(key(other) != key(contender) for other in others)

@@ -67,7 +67,8 @@ def build(
         index = len(gpus)
         own = tuned.get(gpu, settings)
         crowded = bool(lc and be) and gpu in situation.crowded
-        rest = floor.breaks(situation.crowded[gpu], own.break_us) if crowded else (0, 0)
+        slo_us = min((process.slo_us for process in lc if process.slo_us is not None), default=None)
+        rest = floor.breaks(situation.crowded[gpu], own.break_us, slo_us) if crowded else (0, 0)
         each = () if gpu in situation.together else _turns(be, own, situation, alone=not lc)
         gpus.append(GpuPlan(each, 1.0 - own.be_floor if be else None, *rest))
         for turn, process in enumerate(be):

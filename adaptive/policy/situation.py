@@ -33,7 +33,7 @@ class Situation:
     actuator: bool = True
 
     def standings(
-        self, lc: Sequence[Process], *, best_effort: bool, first_us: int = 0, gives_way_us: int = 0
+        self, lc: Sequence[Process], *, best_effort: bool, first_us: int = 1_000_000, gives_way_us: int = 1
     ) -> Mapping[int, Standing]:
         """Return the order of the latency-critical processes of a GPU; empty when there are fewer than two."""
         if len(lc) < 2:

@@ -79,6 +79,14 @@ def test_others_are_kept_off_only_where_their_bursts_outlast_the_control() -> No
     assert (timed.keeps_off, none.keeps_off) == (True, False)
 
 
+def test_who_gives_way_at_once_need_not_be_kept_off() -> None:
+    pair = Contender(1, 2_000, LONG, priority=1), Contender(2, 9_000, LONG)
+    high, low = _order("priority", *pair, best_effort=False)
+    assert (low.slice_us, high.keeps_off, low.keeps_off) == (1, False, False)
+    short, long = _order("deadline", *pair, best_effort=False)
+    assert (short.keeps_off, long.keeps_off) == (False, True)  # the arrivals may put the long one first
+
+
 CONTENDERS = st.lists(
     st.builds(
         Contender,

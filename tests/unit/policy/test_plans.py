@@ -1,5 +1,6 @@
 """From processes and choices to the actuator's plans."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -181,6 +182,16 @@ def test_a_crowded_gpu_has_breaks() -> None:
         member.may_be_off
         for member in plans.build(both, {}, SETTINGS, situation=_situation(crowded={0: 0.1, 1: 0.1})).members
     )
+
+
+@pytest.mark.parametrize(
+    ("slo_us", "break_us"), [(None, 10_000), (100_000.0, 10_000), (8_000.0, 4_000), (500.0, 2_000)]
+)
+def test_breaks_spare_the_objective(slo_us: float | None, break_us: int) -> None:
+    lc = _process(1, "lc", 0)
+    lc.slo_us = slo_us
+    (gpu,) = plans.build([lc, _process(2, "be", 0)], {}, SETTINGS, situation=_situation(crowded={0: 0.1})).gpus
+    assert (gpu.break_us, gpu.break_every_us) == (break_us, 10 * break_us)
 
 
 def test_who_lost_its_reservations_keeps_nobody_off() -> None:
