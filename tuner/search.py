@@ -25,8 +25,8 @@ from gpsched.tuner.surrogate import Noise, Prediction, Surrogate
 _SURE = 1.6  # standard deviations, of model and window together, by which a trial must be safe
 _BOLD = 0.7  # the same while a miss may be afforded
 _QUIET = 2.0  # standard deviations of a window by which settings must be safe to stay
-_SLACK = (0.01, 0.25)  # bounds of what the latter comes to
-_WORTH = 0.002  # relative gain that a trial must promise
+_SLACK = (0.01, 0.6)  # bounds of what the latter comes to
+_WORTH, _WORTH_BOLD = 0.003, 0.006  # relative gain that a trial must promise, the latter where it is less safe
 _TIE = 0.004  # relative difference of progress that is none: the gentler settings win
 _BETTER = 0.003  # relative gain for which settings in force are left
 _SAMPLES, _NEAR = 400, 60
@@ -72,6 +72,10 @@ class Search:
         self._load, self._noise = load, noise
         self._surrogate.fit(self.memory, demand, noise)
 
+    def carried(self, settings: Settings, progress: float, load: float, to: float) -> float:
+        """Return what progress measured at one load would have been at another: most of its noise is the load's."""
+        return self._surrogate.carried(settings, progress, load, to)
+
     def expect(self, settings: Settings) -> Expectation:
         """Return what is expected of these settings at the present load."""
         return _expectation(self._surrogate.predict([settings], self._load), 0)
@@ -112,7 +116,7 @@ class Search:
         spread = np.hypot(found.margin_sd, self._noise.margin)  # of what the trial's window will show
         worth = np.where(found.margin - (_BOLD if bold else _SURE) * spread >= 0.0, gains * safety, 0.0)
         number = int(np.argmax(worth))
-        if worth[number] < _WORTH * reach:
+        if worth[number] < (_WORTH_BOLD if bold else _WORTH) * reach:
             return None
         return Idea(candidates[number], _expectation(found, number), "improve", float(worth[number]) / reach)
 
