@@ -62,9 +62,10 @@ def _reservations(lc: list[ProcessView], history: History) -> list[str]:
     hints = [view.hints for view in lc if view.hints and view.hints.reservations]
     if not hints:
         return []
-    rate = sum(history.rate(view.pid, "reservations") or 0 for view in lc)
+    rates = [rate for view in lc if (rate := history.rate(view.pid, "reservations")) is not None]
+    rate = [f"{sum(rates):.0f} reservations/s"] if rates else []
     hidden, wasted = (sum(getattr(each, name) for each in hints) for name in ("hidden_us", "wasted_us"))
-    return [f"{rate:.0f} reservations/s, {format_duration(hidden)} hidden, {format_duration(wasted)} wasted"]
+    return [", ".join([*rate, f"{format_duration(hidden)} hidden", f"{format_duration(wasted)} wasted"])]
 
 
 def _sensors(gpu: GpuView) -> list[str]:
