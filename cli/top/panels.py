@@ -63,9 +63,9 @@ def _reservations(lc: list[ProcessView], history: History) -> list[str]:
     if not hints:
         return []
     rates = [rate for view in lc if (rate := history.rate(view.pid, "reservations")) is not None]
-    rate = [f"{sum(rates):.0f} reservations/s"] if rates else []
+    known = [f"{sum(rates):.0f} reservations/s"] if rates else []
     hidden, wasted = (sum(getattr(each, name) for each in hints) for name in ("hidden_us", "wasted_us"))
-    return [", ".join([*rate, f"{format_duration(hidden)} hidden", f"{format_duration(wasted)} wasted"])]
+    return [", ".join([*known, f"{format_duration(hidden)} hidden", f"{format_duration(wasted)} wasted"])]
 
 
 def _sensors(gpu: GpuView) -> list[str]:
