@@ -4,7 +4,7 @@
 #
 # usage: build.sh DRIVER KERNEL OUT
 #   DRIVER  535 or 550 (Debian's, fetched), or a driver tree of yours
-#   KERNEL  6.1 or 6.12 (Debian's, fetched), debug (built here), or a release as `uname -r` prints it
+#   KERNEL  6.1 or 6.12 (Debian's, fetched), or a release as `uname -r` prints it
 #   OUT     where nvidia.ko and Module.symvers go
 # environment: GPSCHED_PLAIN=1 leaves the driver unpatched (to test the companion module)
 #              GPSCHED_TEST=1 builds for the virtual machine (believes processes, loads without a GPU; see test.c)
@@ -27,11 +27,6 @@ case $kernel in
 	root=$("$here/scripts/debian-fetch.sh" kernel "$kernel")
 	output=$(echo "$root"/usr/src/linux-headers-*-amd64)
 	headers=$(echo "$root"/usr/src/linux-headers-*-common)
-	;;
-debug) # for the tests: see debug-kernel.sh
-	root=$("$here/scripts/debug-kernel.sh")
-	output=$root/source
-	headers=$root/source
 	;;
 *)
 	output=/lib/modules/$kernel/build

@@ -8,7 +8,6 @@
 #
 # usage: debian-fetch.sh driver 535|550      -> prints the unpacked source folder
 #        debian-fetch.sh kernel 6.1|6.12     -> prints the folder that holds the kernel's files
-#        debian-fetch.sh source 6.12         -> prints the folder that holds the kernel's source archive
 # environment: GPSCHED_KMOD_CACHE (default: $XDG_CACHE_HOME/gpsched-kmod)
 set -euo pipefail
 
@@ -117,17 +116,6 @@ kernel() {
 	echo "$target"
 }
 
-source_() {
-	local series=$1 target=$cache/source/$1 version
-	if [ ! -d "$target/usr/src" ]; then
-		prepare_apt && update_lists
-		version=$(newest "linux-source-$series" .)
-		[ -n "$version" ] || fail "no linux-source-$series in Debian"
-		unpack "$target" "linux-source-$series=$version"
-	fi
-	echo "$target"
-}
-
 image_package() { # the unsigned image is not always published; the signed one is the same code
 	local version
 	version=$(newest "linux-image-$1" .)
@@ -137,6 +125,5 @@ image_package() { # the unsigned image is not always published; the signed one i
 mkdir -p "$cache"
 case "${1:-} ${2:-}" in
 "driver 535" | "driver 550" | "kernel 6.1" | "kernel 6.12") "$1" "$2" ;;
-"source 6.12") source_ "$2" ;;
-*) fail "usage: debian-fetch.sh driver 535|550 | kernel 6.1|6.12 | source 6.12" ;;
+*) fail "usage: debian-fetch.sh driver 535|550 | kernel 6.1|6.12" ;;
 esac

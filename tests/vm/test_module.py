@@ -16,7 +16,7 @@ import daemon  # noqa: F401 registers its checks
 import level  # noqa: F401 registers its checks
 
 
-pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(4000 if TARGETS[0].debug else 1500)]
+pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(1500)]
 per_target = pytest.mark.parametrize("target", TARGETS, ids=str)
 
 
@@ -56,14 +56,6 @@ def test_module_parameter_switches_it_off(outcomes, target: Target) -> None:
 @per_target
 def test_calls_from_bpf_are_offered(outcomes, target: Target) -> None:
     assert "gpsched: ready, with BPF calls" in outcomes(target).result.log
-
-
-@per_target
-def test_kmemleak_finds_nothing_of_ours(outcomes, target: Target) -> None:
-    if not target.debug:
-        pytest.skip("Debian's kernels have no kmemleak; GPSCHED_VM_DEBUG=1 builds one that has")
-    records = outcomes(target).leaks.split("unreferenced object ")
-    assert [record for record in records if "gs_" in record or "gpsched" in record] == []
 
 
 @per_target
