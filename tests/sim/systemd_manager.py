@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.sim.test_daemon import until
 
 
@@ -35,7 +37,8 @@ class Manager:
             "SYSTEMD_UNIT_PATH": f"{directory / 'units'}:/usr/lib/systemd/user",
         }
         self._write(directory, settings)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._errors = (directory / "errors").open("w+")
+        self._process: subprocess.Popen[str] | None = None
 
     def _write(self, directory: Path, settings: str) -> None:
         units, drops = directory / "units", directory / "units/gpsched.service.d"
@@ -55,8 +58,15 @@ class Manager:
 
     def __enter__(self) -> "Manager":
         command = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", _START, str(SYSTEMD)]
-        self._process = subprocess.Popen(command, env=self._environment)
-        until(lambda: self._ctl("is-active", "basic.target").returncode == 0)
+        self._process = process = subprocess.Popen(command, env=self._environment, stderr=self._errors, text=True)
+        try:
+            until(lambda: process.poll() is not None or self._ctl("is-active", "basic.target").returncode == 0)
+        except BaseException:
+            process.kill()
+            raise
+        if process.poll() is not None:
+            self._errors.seek(0)
+            pytest.skip(f"no systemd runs here: {self._errors.read().strip()}")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -67,6 +77,7 @@ class Manager:
             self._process.wait(20)
         self._process.kill()
         self._process.wait()
+        self._errors.close()
 
     def _ctl(self, *args: str) -> subprocess.CompletedProcess[str]:
         command = ["systemctl", "--user", "--no-pager", *args]
