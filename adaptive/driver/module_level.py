@@ -88,7 +88,7 @@ class ModuleLevel:
 
     def lose(self, why: str) -> None:
         """Stop using the module: it undoes what was changed through it."""
-        log.warning("the driver module is not used any more (%s); the stock control takes over", why)
+        log.warning("the driver module is lost (%s): what was set through it is undone, and is set anew", why)
         self.reason, self._not_before = why, self._clock() + _RETRY_S
         self.close()
 

@@ -162,7 +162,7 @@ def test_module_that_goes_in_the_middle(machine: Machine, caplog: pytest.LogCapt
     assert (machine.slice(lc), machine.slice(be)) == (1_000_000, 1)
     assert not machine.held(be)
     assert (machine.view(be).level, machine.view(lc).level) == ("timeslice", "timeslice")
-    assert caplog.text.count("the stock control takes over") == 1
+    assert caplog.text.count("the driver module is lost") == 1
     machine.node.restore_all()
     assert (machine.slice(lc), machine.slice(be)) == (OWN, OWN)
     assert machine.undo.pending() == []
@@ -392,5 +392,5 @@ class _NoUndo:
 
 TestKeeping = Keeping.TestCase
 TestKeeping.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60, stateful_step_count=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
