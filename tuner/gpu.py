@@ -26,6 +26,7 @@ _RECENT = 80  # windows for which a trial's miss counts
 _PAUSES = (4, 16, 40)  # windows without trials after the first, second and any further miss
 _RECHECK = 15  # windows after which a search that had nothing to try looks again
 _PATIENCE = 3  # windows that a trial may wait for one that can be judged
+_OVERLOAD = -0.7  # a margin from which requests piled up: the next window suffers, whatever its settings
 _WARM_TRUST, _DOUBT = 0.5, 0.2  # what is known from history, and from before a drift, counts for
 _CALM_Z, _REFIT = 2.0, 5  # windows that surprise less need no thought, but now and then
 _BUSIER = 1.3  # a load that is so much larger is a busy phase
@@ -74,8 +75,8 @@ class GpuTuner:
         self._trial: Change | None = None
         self._untold: Change | None = None  # the last change, until a window shows what it came to
         self._watch = Watch()
-        self._calm = False
-        self._windows = self._idle = self._waited = self._pause = 0
+        self._calm = self._overloaded = False
+        self._windows = self._idle = self._waited = self._pause = self._fruitless = 0
         self._misses: deque[int] = deque(maxlen=8)  # windows in which trials missed
         self._need_share = self._protecting = False
         self._cap, self._expected = 1.0, 0.0
@@ -130,6 +131,8 @@ class GpuTuner:
     def _objection(self, observed: Observed) -> str | None:
         """Why nothing can be learned from this window; None when something can."""
         window = observed.window
+        overloaded = self._overloaded
+        self._overloaded = not overloaded and window.margin is not None and window.margin < _OVERLOAD
         stepped = self._watch.follow(window)
         relearned = self._watch.meaning_changed([each.triggered for each in window.lc])
         if window.margin is None or window.progress is None:
@@ -137,7 +140,10 @@ class GpuTuner:
         if window.settings != self._settings:
             return "the settings were not in force all the time"
         if stepped:
+            self._fruitless = 0
             return _CHANGING
+        if overloaded and window.verdict == "missed":
+            return "what piled up in the window before was still being worked off"
         if relearned:
             return "what announces the bursts is still being learned"
         return None
@@ -146,7 +152,8 @@ class GpuTuner:
         search, watch, window = self._search, self._watch, observed.window
         assert search is not None
         assert watch.load is not None
-        margin, progress = window.margin or 0.0, window.progress or 0.0
+        margin = window.margin or 0.0
+        progress = search.carried(self._settings, window.progress or 0.0, window.load, watch.load)
         known = search.memory.find(self._settings, watch.load)
         surprise = watch.repeated(known.point, margin, progress) if known is not None else math.inf
         entry = search.memory.add(self._settings, margin, progress, watch.load, missed=missed, time_s=window.time_s)
@@ -155,7 +162,7 @@ class GpuTuner:
             entry.point = msgspec.structs.replace(
                 entry.point, margin=margin, progress=progress, windows=1, misses=int(missed)
             )
-            self._idle = 0
+            self._idle = self._fruitless = 0
             surprise = math.inf
         self._calm = self._idle > 0 and self._trial is None and not missed and abs(surprise) < _CALM_Z
         if not self._calm or self._windows % _REFIT == 0:
@@ -184,7 +191,7 @@ class GpuTuner:
         if new or self._search is None:
             memory = Memory(self._recall(key), _WARM_TRUST)
             self._trial = self._untold = None
-            self._windows, self._watch = 1, Watch()
+            self._windows, self._watch, self._fruitless = 1, Watch(), 0
             self._misses.clear()
         else:
             memory = self._search.memory
@@ -234,6 +241,8 @@ class GpuTuner:
             why = "the trial broke an objective" if trial else "an objective was missed, and these have kept it"
             self._move(best, "undo", why, step)
             return
+        if trial is not None:
+            self._fruitless = 0 if best.settings == self._settings else self._fruitless + 1
         if best.settings != self._settings:
             self._move(best, "adopt", _promise(best, "the best of what was measured"), step)
             step.phase = "settle"
@@ -252,9 +261,9 @@ class GpuTuner:
         if self._idle > 0 and best.kind == "improve":
             self._idle -= 1
             return
-        idea = search.propose(best)
+        idea = search.propose(best, fruitless=self._fruitless)
         if idea is None and best.kind == "improve" and self._may_miss():
-            idea = search.propose(best, bold=True)
+            idea = search.propose(best, bold=True, fruitless=self._fruitless)
         if idea is None and best.kind == "protect" and (best.expected.margin or 0.0) < 0.0:
             self._need_share = True  # the next window's space has it
         if idea is None or idea.settings == self._settings:

@@ -18,7 +18,7 @@ from gpsched.adaptive.knobs import Settings
 from gpsched.tuner.memory import Entry, Memory, near
 from gpsched.tuner.model import Expectation
 from gpsched.tuner.prior import Demand
-from gpsched.tuner.space import SHARE, Cube, Space
+from gpsched.tuner.space import LEVEL, SHARE, Cube, Space
 from gpsched.tuner.surrogate import Noise, Prediction, Surrogate
 
 
@@ -27,6 +27,7 @@ _BOLD = 0.7  # the same while a miss may be afforded
 _QUIET = 2.0  # standard deviations of a window by which settings must be safe to stay
 _SLACK = (0.01, 0.6)  # bounds of what the latter comes to
 _WORTH, _WORTH_BOLD = 0.003, 0.006  # relative gain that a trial must promise, the latter where it is less safe
+_FRUITLESS = 4  # trials in a row that led to nothing, after which one must promise twice as much
 _TIE = 0.004  # relative difference of progress that is none: the gentler settings win
 _BETTER = 0.003  # relative gain for which settings in force are left
 _SAMPLES, _NEAR = 400, 60
@@ -102,8 +103,12 @@ class Search:
                 number = here
         return Idea(known[number], _expectation(found, number), "improve")
 
-    def propose(self, best: Idea, *, bold: bool = False) -> Idea | None:
-        """Return what to try next; None when nothing promises enough. ``bold``: less certainty of safety will do."""
+    def propose(self, best: Idea, *, bold: bool = False, fruitless: int = 0) -> Idea | None:
+        """Return what to try next; None when nothing promises enough.
+
+        ``bold``: less certainty of safety will do. ``fruitless``: trials in a row that led to nothing; the more, the
+        more a trial must promise.
+        """
         candidates = self._candidates(best.settings)
         if not candidates:
             return None
@@ -116,7 +121,8 @@ class Search:
         spread = np.hypot(found.margin_sd, self._noise.margin)  # of what the trial's window will show
         worth = np.where(found.margin - (_BOLD if bold else _SURE) * spread >= 0.0, gains * safety, 0.0)
         number = int(np.argmax(worth))
-        if worth[number] < (_WORTH_BOLD if bold else _WORTH) * reach:
+        least = (_WORTH_BOLD if bold else _WORTH) * (1.0 + fruitless / _FRUITLESS)
+        if worth[number] < least * reach:
             return None
         return Idea(candidates[number], _expectation(found, number), "improve", float(worth[number]) / reach)
 
@@ -147,11 +153,21 @@ class Search:
             return []
         missed = {_key(entry.point.settings) for entry in self.memory.near(self._load) if not _ok(entry)}
         ideas = self.space.sample(_SAMPLES, self._random) + self.space.around(centre, _NEAR, self._random)
-        anchors = np.array([self.space.numbers(each) for each in [centre, *self._known()]])
-        return [each for each in ideas if _key(each) not in missed and self._within_reach(each, anchors)]
+        anchors: dict[object, list[Cube]] = {}
+        for each in [centre, *self._known()]:
+            anchors.setdefault(each[LEVEL], []).append(self.space.numbers(each))
+        base = [self.space.numbers(self.space.base)]
+        return [
+            each
+            for each in ideas
+            if _key(each) not in missed and self._within_reach(each, np.array(anchors.get(each[LEVEL], base)))
+        ]
 
     def _within_reach(self, settings: Settings, anchors: Cube) -> bool:
-        """Whether no number goes far beyond what is known to be fine: models err most where nothing was measured."""
+        """Whether no number goes far beyond what is known to be fine at this level; at a new one, the defaults.
+
+        Models err most where nothing was measured.
+        """
         away = np.abs(anchors - self.space.numbers(settings))
         return anchors.shape[1] == 0 or bool((away.max(axis=1) <= _REACH).any())
 

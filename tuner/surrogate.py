@@ -83,6 +83,11 @@ class Surrogate:
         if learn:
             self._learned_at = len(entries)
 
+    def carried(self, settings: Settings, measured: float, load: float, to: float) -> float:
+        """Return what progress that was measured at one load would have been at another, by costs alone."""
+        _, means = self._means([settings, settings], [load, to])
+        return float(measured * means[1] / means[0])
+
     def predict(self, settings: Sequence[Settings], load: float) -> Prediction:
         """Return what these settings would give at this load."""
         loads = [load] * len(settings)

@@ -200,3 +200,26 @@ def test_misses_pause_trials() -> None:
         base = base or done.settings
         settings = done.settings
     assert missed <= 3
+
+
+def test_what_piled_up_is_no_fault_of_the_settings_that_follow() -> None:
+    tuner, trial = settled()
+    undone = step(tuner, trial, 3000.0)
+    after = step(tuner, undone.settings, 1200.0)
+    assert "piled up" in after.window.why_not
+    assert after.settings == undone.settings
+    again = step(tuner, after.settings, 1200.0)  # but only once
+    assert again.window.learned
+
+
+def test_fruitless_trials_become_rare() -> None:
+    """Where nothing makes a difference, it stops trying."""
+    random = np.random.default_rng(0)
+    tuner = GpuTuner()
+    settings: Settings = DEFAULTS
+    trials = []
+    for _ in range(80):
+        done = step(tuner, settings, 400.0 * math.exp(random.normal(0, 0.05)), 0.8 * random.normal(1.0, 0.01))
+        trials.append(done.phase == "explore")
+        settings = done.settings
+    assert sum(trials[40:]) < 0.5 * 40
