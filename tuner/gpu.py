@@ -191,7 +191,7 @@ class GpuTuner:
         if new or self._search is None:
             memory = Memory(self._recall(key), _WARM_TRUST)
             self._trial = self._untold = None
-            self._windows, self._watch, self._fruitless = 1, Watch(), 0
+            self._windows, self._watch, self._fruitless = 1, Watch(self._watch.noise, self._watch.spread), 0
             self._misses.clear()
         else:
             memory = self._search.memory

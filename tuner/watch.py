@@ -17,24 +17,30 @@ _TRIGGERED = 0.3  # a change of the share of bursts with a known trigger changes
 
 
 class Watch:
-    """Of one kind of work. ``load``: bursts per second, less their noise; None before the first window."""
+    """Of one kind of work. ``load``: bursts per second, less their noise; None before the first window.
 
-    def __init__(self) -> None:
+    ``noise`` and ``spread`` (of ln load) to begin with: what the work before had is a better guess than none.
+    """
+
+    def __init__(self, noise: Noise | None = None, spread: float = 0.0) -> None:
         self.load: float | None = None
-        self.noise = Noise()
+        self.noise = noise or Noise()
+        self.spread = spread
         self._repeats = 0
         self._surprise: deque[float] = deque(maxlen=_DRIFT_RUN)
         self._triggered: list[float] = []
 
     def follow(self, window: Window) -> bool:
-        """Take the window's load; True for a step, beyond what so few bursts spread: the load starts anew there."""
-        bursts = max(sum(each.bursts for each in window.lc), 1)
-        spread = max(LOAD_BAND, 3.0 / math.sqrt(bursts))
-        stepped = self.load is not None and distance(self.load, window.load) > spread
-        if self.load is None or stepped:
+        """Take the window's load; True for a step, beyond what it spreads by itself: the load starts anew there."""
+        if self.load is None:
             self.load = window.load
-        else:
-            self.load += _SMOOTH * (window.load - self.load)
+            return False
+        bursts = max(sum(each.bursts for each in window.lc), 1)
+        most = max(LOAD_BAND, 3.0 / math.sqrt(bursts), 3.0 * self.spread)  # requests may come in bunches
+        off = distance(self.load, window.load)
+        self.spread = math.sqrt((1 - _NOISE_STEP) * self.spread**2 + _NOISE_STEP * min(off, most) ** 2)
+        stepped = off > most
+        self.load = window.load if stepped else self.load + _SMOOTH * (window.load - self.load)
         return stepped
 
     def meaning_changed(self, triggered: Sequence[float]) -> bool:
