@@ -17,9 +17,12 @@ from pathlib import Path
 
 BUSYBOX = Path("/bin/busybox")
 BOOT_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
-# On a busy machine the emulated timer is late, and the kernel's check of it ends the boot: no_timer_check.
+# On a busy machine the emulated timer and TSC are late. The kernel's check of the timer would end the boot, hence
+# no_timer_check. A TSC that is found to be unstable later makes it patch its code while both processors run it, which
+# the emulator does not always survive, hence tsc=unstable from the start.
 APPEND = (
-    "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic nokaslr mitigations=off audit=0 log_buf_len=4M no_timer_check"
+    "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic nokaslr mitigations=off audit=0 log_buf_len=4M "
+    "no_timer_check tsc=unstable"
 )
 # Slow, not wrong: emulation on a loaded machine trips these and they say nothing about a driver.
 HARMLESS = re.compile(
