@@ -1,5 +1,6 @@
 """Rules by the QOS of jobs, with a real Slurm: its prolog, its cgroups, its jobs' environment."""
 
+import contextlib
 import shutil
 import subprocess
 import tempfile
@@ -45,6 +46,9 @@ def stack() -> Iterator[SlurmStack]:
     finally:
         stack.stop()
         shutil.rmtree(lab)
+        for cgroup in sorted(Path("/sys/fs/cgroup").glob("*/slurm_n1/**/"), reverse=True):  # slurmd leaves them
+            with contextlib.suppress(OSError):
+                cgroup.rmdir()
 
 
 def _process(job: int) -> procinfo.ProcessInfo | None:
