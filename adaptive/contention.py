@@ -16,7 +16,7 @@ from gpsched.adaptive.policy.conduct import Conduct
 from gpsched.adaptive.policy.demand import WINDOW_US, Demand
 from gpsched.adaptive.policy.floor import Crowding
 from gpsched.adaptive.policy.situation import Situation, on_gpus
-from gpsched.adaptive.policy.together import Together
+from gpsched.adaptive.policy.together import WAYS, Together
 from gpsched.adaptive.workloads.registry import Process, Registry
 
 
@@ -48,7 +48,7 @@ class Contention:
         self._lengths: dict[int, float] = {}
         self._launches: dict[int, int] = {}
         self._trials = Together()
-        self._together: frozenset[Gpu] = frozenset()
+        self._together: dict[Gpu, int] = {}
         self._calls: dict[int, tuple[int, float, bool]] = {}  # so many, since when, and whether there were ever more
 
     # ---- what is seen
@@ -93,8 +93,8 @@ class Contention:
     # ---- what follows
 
     @property
-    def together(self) -> frozenset[Gpu]:
-        """GPUs whose several best-effort processes run together."""
+    def together(self) -> Mapping[Gpu, int]:
+        """GPUs whose several best-effort processes run together, and their slices in µs."""
         return self._together
 
     def situation(self, config: Config, has_actuator: Callable[[], bool] = lambda: True) -> Situation:
@@ -105,7 +105,7 @@ class Contention:
             burst_us=dict(self._lengths),
             crowded=dict(self._crowded),
             idle=self._idle(),
-            together=self._together,
+            together=dict(self._together),
             control_us=self._costs["reserve"].need_us,
             switch_us=self._costs["reserve"].switch_us,
             actuator=not self._crowded or has_actuator(),
@@ -134,11 +134,11 @@ class Contention:
 
     def _state(self) -> tuple[object, ...]:
         marks = [(each.pid, each.stand_in, each.restraint) for each in self._registry]
-        return marks, dict(self._lengths), dict(self._crowded), self._idle(), self._together
+        return marks, dict(self._lengths), dict(self._crowded), self._idle(), dict(self._together)
 
     def _judge_turns(self, config: Config, tuned: Mapping[Gpu, Config]) -> None:
         """Those whose shares are to differ take turns; others run as they get more done."""
-        together: set[Gpu] = set()
+        together: dict[Gpu, int] = {}
         for gpu, (lc, be) in on_gpus(list(self._registry)).items():
             own = tuned.get(gpu, config).reservations
             weights = {(each.weight, config.tenants.get(each.tenant, 1.0)) for each in be}
@@ -146,13 +146,13 @@ class Contention:
             if len(be) < 2 or shared or own.turns == "always":
                 continue
             if own.turns == "never":
-                together.add(gpu)
+                together[gpu] = WAYS[1]
                 continue
             turn_us = own.turn_us if lc else own.alone_turn_us
             launches = {each.pid: self._launches.get(each.pid, 0) for each in be}
-            if self._trials.judge(self._clock() / 1e6, launches, _ROUNDS * len(be) * turn_us / 1e6):
-                together.add(gpu)
-        self._together = frozenset(together)
+            if slice_us := self._trials.judge(self._clock() / 1e6, launches, _ROUNDS * len(be) * turn_us / 1e6):
+                together[gpu] = slice_us
+        self._together = together
 
     def _gpus(self) -> dict[Gpu, tuple[list[Process], list[Process]]]:
         """By class, whatever they are treated as now."""

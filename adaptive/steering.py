@@ -204,7 +204,7 @@ class Steering:
         """GPUs whose best-effort processes take turns."""
         together = self.contention.together
         several = {gpu for gpu, (_, be) in plans.sharing(self._registry).items() if len(be) > 1}
-        crowded = frozenset(several - together)
+        crowded = frozenset(several - together.keys())
         return crowded if crowded and self._running() is not None else frozenset()
 
     def set_aside(self, process: Process) -> None:

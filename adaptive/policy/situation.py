@@ -17,7 +17,7 @@ Gpu = int | None
 class Situation:
     """Burst lengths in µs by pid; GPUs whose services leave less than the floor (and that floor); idle best-effort.
 
-    ``together``: GPUs whose several best-effort processes run together instead of in turns.
+    ``together``: slices in µs on GPUs whose several best-effort processes run together instead of in turns.
     ``control_us``: how long keeping a process off the GPU takes; ``switch_us``: a change of context. ``actuator``:
     whether there is one, so that crowded GPUs can have breaks.
     """
@@ -27,7 +27,7 @@ class Situation:
     burst_us: Mapping[int, float] = field(default_factory=dict)
     crowded: Mapping[Gpu, float] = field(default_factory=dict)
     idle: Collection[int] = frozenset()
-    together: Collection[Gpu] = frozenset()
+    together: Mapping[Gpu, int] = field(default_factory=dict)
     control_us: float = 700.0
     switch_us: float = 190.0
     actuator: bool = True

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from gpsched.adaptive.config import Timeslice
 from gpsched.adaptive.policy import floor
 from gpsched.adaptive.policy.situation import Situation, on_gpus, refused_on
-from gpsched.adaptive.policy.together import SLICE_US
 from gpsched.adaptive.workloads.registry import Process
 
 
@@ -90,7 +89,10 @@ class _OneGpu:
                 self.settings.be_us, f"gives way to latency-critical work, and takes turns with {others} other"
             )
         if others and self.gpu in self.situation.together:
-            return Decision(SLICE_US, f"gives way to latency-critical work; runs together with {others} other")
+            return Decision(
+                self.situation.together[self.gpu],
+                f"gives way to latency-critical work; runs together with {others} other",
+            )
         if others:
             return Decision(None, f"{len(self.be)} best-effort processes on this GPU: short slices would starve them")
         return Decision(self.settings.be_us, "gives way to latency-critical work at once")

@@ -17,7 +17,6 @@ from gpsched.adaptive.hints.bursts import Burst
 from gpsched.adaptive.model import Class
 from gpsched.adaptive.policy import plans
 from gpsched.adaptive.policy.timeslice import decide
-from gpsched.adaptive.policy.together import SLICE_US
 from gpsched.adaptive.probes.events import Hint, HintEvent, Kind, ProcFork
 from gpsched.adaptive.workloads.procinfo import ProcessInfo
 from gpsched.adaptive.workloads.registry import Group, Process, Registry
@@ -294,7 +293,7 @@ def test_jobs_with_a_rhythm_run_together_unless_shares_are_asked_for(
         for process in be:
             watch.contention.launched(process.pid, launches)
         watch.second({1: 0.1})
-    assert watch.contention.together == ({0} if together else set())
+    assert watch.contention.together == ({0: 200} if together else {})
     situation = watch.contention.situation(watch.config)
     assert situation.together == watch.contention.together
     plan = plans.build(list(watch.registry), {}, settings, situation=situation).gpus[0]
@@ -304,7 +303,7 @@ def test_jobs_with_a_rhythm_run_together_unless_shares_are_asked_for(
         for (pid, _), decision in decide([lc, *be], Timeslice(), (), {}, situation).items()
         if pid > 1
     }
-    assert (slices == {SLICE_US}) is together
+    assert (slices == {200}) is together
 
 
 @pytest.fixture
