@@ -59,6 +59,7 @@ class TunerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._started = self._not_before = 0.0
         self._retry_s = _FIRST_RETRY_S
+        self._ending: float | None = None
 
     @property
     def pid(self) -> int | None:
@@ -72,10 +73,10 @@ class TunerProcess:
         if enabled and self._process is None and self._clock() >= self._not_before:
             self._start()
         elif not enabled and self._process is not None:
-            self.stop()
+            self._end(self._process)
 
     def stop(self) -> None:
-        """End it; it gives its settings back by itself."""
+        """End it, and wait until it has ended."""
         if self._process is not None:
             self._process.terminate()
             try:
@@ -84,7 +85,18 @@ class TunerProcess:
                 self._process.kill()
                 self._process.wait()
             self._process = None
-        self._not_before, self._retry_s = 0.0, _FIRST_RETRY_S
+        self._fresh()
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Without waiting: it may be waiting for our answer to a call."""
+        if self._ending is None:
+            process.terminate()
+            self._ending = self._clock()
+        elif self._clock() - self._ending >= _STOP_S:
+            process.kill()
+
+    def _fresh(self) -> None:
+        self._not_before, self._retry_s, self._ending = 0.0, _FIRST_RETRY_S, None
 
     def _start(self) -> None:
         # One thread: its matrices are small, and threads that spin would take a core from the programs.
@@ -98,6 +110,9 @@ class TunerProcess:
 
     def _ended(self, code: int) -> None:
         self._process = None
+        if self._ending is not None:
+            self._fresh()
+            return
         if self._clock() - self._started >= _STEADY_S:
             self._retry_s = _FIRST_RETRY_S
         log.warning("the tuner ended with code %d; started again in %.0f s", code, self._retry_s)
