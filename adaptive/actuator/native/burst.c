@@ -4,6 +4,7 @@
 #define BIT(call) (1u << (call))
 #define LAUNCHES (BIT(GS_CALL_LAUNCH) | BIT(GS_CALL_GRAPH_LAUNCH))
 #define QUERIES (BIT(GS_CALL_STREAM_QUERY) | BIT(GS_CALL_EVENT_QUERY))
+#define AT_OTHERS_EXPENSE (GA_DISABLE | GA_DISABLE_SCHEDULING | GA_HOLD)
 #define RATE_BURST_NS 1000000000ull /* max_per_second may be used up at once */
 #define MAX_AHEAD_NS 10000000000ull /* an event further in the future is a fault, not a forecast */
 
@@ -57,10 +58,16 @@ static void expect_launch(struct plan *p, __u64 now)
 	p->launch_by = p->plan.launch_within_us ? now + p->plan.launch_within_us * US : NEVER;
 }
 
+/* A reservation that leaves best-effort work alone is not at its expense. */
+static __s64 budget_of(struct actuator *a, const struct plan *p, __u64 now)
+{
+	return p->plan.mechanism & AT_OTHERS_EXPENSE ? budget_left(&a->gpus[p->plan.gpu], now) : INT64_MAX;
+}
+
 static void reserve(struct actuator *a, struct plan *p, __u64 now)
 {
 	struct gpu *u = &a->gpus[p->plan.gpu];
-	__s64 budget = budget_left(u, now);
+	__s64 budget = budget_of(a, p, now);
 	__u64 limit = p->plan.limit_us * US;
 
 	p->budget_cut = budget < (__s64)limit;
@@ -99,7 +106,7 @@ static bool may_start(struct actuator *a, struct plan *p, const struct gs_event 
 	bool stale = now > event->time_ns && now - event->time_ns > p->plan.limit_us * US;
 	bool absurd = event->time_ns > now && event->time_ns - now > MAX_AHEAD_NS;
 
-	return !stale && !absurd && budget_left(&a->gpus[p->plan.gpu], now) > 0 && take_token(p, now);
+	return !stale && !absurd && budget_of(a, p, now) > 0 && take_token(p, now);
 }
 
 static void announce(struct actuator *a, struct plan *p, const struct ga_trigger *t, const struct gs_event *event,
@@ -247,7 +254,8 @@ void burst_end(struct actuator *a, struct plan *p, __u32 reason, __u64 now)
 		burst_finish(a, p, now);
 		return;
 	}
-	budget_spend(u, now - p->reserved_at);
+	if (p->plan.mechanism & AT_OTHERS_EXPENSE)
+		budget_spend(u, now - p->reserved_at);
 	turns_clock(u, now);
 	gpu_settle(a, p->plan.gpu, now);
 }

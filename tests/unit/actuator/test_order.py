@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from gpsched.adaptive.actuator import Mechanism, Plan, Role, Trigger
+from gpsched.adaptive.actuator import GpuPlan, Mechanism, Plan, Role, Trigger
 from gpsched.adaptive.actuator.plans import Member
 from gpsched.adaptive.probes.events import Call, Kind
 from tests.unit.actuator.rig import until
@@ -103,6 +103,16 @@ def test_nobody_waits_longer_than_its_own_limit(pair):
     until(lambda: not pair.is_disabled(pair.second))
     disabled, enabled = (entry for entry in pair.rm.entries[: pair.rm.number] if entry.client & 0xFFFFF == pair.second)
     assert enabled.begin_ns - disabled.begin_ns < 60_000_000
+
+
+def test_a_place_in_the_order_is_not_at_the_expense_of_the_floor(pair):
+    plans = [Plan(pid, LAUNCHES, KEEPS_OFF, 900_000, rank=rank) for pid, rank in ((pair.lc, 1), (pair.second, 0))]
+    members = [Member(pid, pair.group(pid), Role.LC, waits=True) for pid in (pair.lc, pair.second)]
+    pair.publish(*plans, members=[*members, pair.member(pair.be[0])], gpus=(GpuPlan(max_reserved=0.01),))
+    both_in_a_burst(pair, pair.lc, pair.second)
+    time.sleep(0.05)  # five times the budget
+    assert pair.actuator.records() == []
+    assert pair.is_disabled(pair.second)
 
 
 @pytest.mark.parametrize("gone", ["lc", "second"])
