@@ -68,6 +68,23 @@ static struct request *new_request(struct sk_buff *skb, struct genl_info *info, 
 	return request;
 }
 
+/* What counts against the rate limit. Giving back does not: what is held must not outlive the wish to end it. */
+static u32 cost_of(const struct request *request)
+{
+	u32 index, cost = 0;
+
+	for (index = 0; index < request->n; index++)
+		switch (request->actions[index].op) {
+		case GS_OP_ENABLE:
+		case GS_OP_TIMESLICE_UNDO:
+		case GS_OP_INTERLEAVE_UNDO:
+			break;
+		default:
+			cost++;
+		}
+	return cost;
+}
+
 /* With the mutex: the socket's controller, if it may do that much now. */
 static struct gs_controller *enter(struct genl_info *info, bool create, u32 cost)
 {
@@ -132,7 +149,7 @@ int gs_do_control(struct sk_buff *skb, struct genl_info *info)
 	if (IS_ERR(request))
 		return PTR_ERR(request);
 	mutex_lock(&gs_control_mutex);
-	owner = enter(info, true, request->n);
+	owner = enter(info, true, cost_of(request));
 	if (IS_ERR(owner)) {
 		error = PTR_ERR(owner);
 		mutex_unlock(&gs_control_mutex);

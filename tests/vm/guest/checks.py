@@ -714,11 +714,13 @@ def limits_hold() -> None:
     codes = set()
     for _ in range(400):
         try:
-            link.control(*[(1 << 40, nl.OP_TIMESLICE_UNDO, 0)] * 64)  # no such group: nothing but the limit takes time
+            link.control(*[(1 << 40, nl.OP_PREEMPT, 0)] * 64)  # no such group: nothing but the limit takes time
         except OSError as error:
             codes.add(error.errno)
             break
     assert codes == {errno.EBUSY}, "400 times 64 actions at once went through"
+    for _ in range(30):
+        link.control(*[(group, nl.OP_ENABLE, 0)] * 64)  # giving back is never refused
     link.ask(nl.RELEASE)
     time.sleep(0.3)
     link.control((group, nl.OP_DISABLE, 1))
