@@ -13,7 +13,7 @@ import msgspec
 from gpsched.adaptive.config import Config
 from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.knobs import GpuSettings
-from gpsched.adaptive.measure import BeMeasure, LcMeasure, Measurement
+from gpsched.adaptive.measure import BeMeasure, Latencies, LcMeasure, Measurement
 from gpsched.tuner import objective, prior
 from gpsched.tuner.gpu import Observed
 from gpsched.tuner.history import Baseline
@@ -24,6 +24,7 @@ from gpsched.tuner.space import LEVEL, SHARE, Work
 
 _ENOUGH = 30  # bursts that an alone-latency takes
 _BUSY = (0.25, 0.35)  # share of the GPU at which a service's own slice begins to matter: off, on
+_TRIGGERED = 0.9  # share of bursts with a known trigger from which the lead is known
 _FIRST = 2  # windows without a reference, where none was ever measured
 _FULL = 200.0  # bursts after which an alone-latency follows as a moving average
 
@@ -43,6 +44,7 @@ class Meter:
         self._known: dict[str, Baseline | None] = {}
         self._covered: dict[str, float] = {}  # estimates of alone-latencies, where nobody is ever alone
         self._first: dict[str, list[float]] = {}
+        self._lead: dict[str, float] = {}  # from trigger to first launch
         self._solo: dict[str, float] = {}  # fixed for a run, so that progress stays comparable
         self._base: dict[str, float] = {}  # the objective's statistic, less what the settings in force add
         self._busy: dict[int, bool] = {}
@@ -88,7 +90,7 @@ class Meter:
     ) -> LcWindow:
         program = _program(found.name, found.command)
         key = f"alone {program} @ {model}"
-        latency, count = found.latency, found.latency.count
+        latency, count = self._with_lead(key, found), found.latency.count
         if uncontended and count:
             self._learn(key, latency.mean_us, count)
         elif found.covered.count and found.level in self._costs:
@@ -123,6 +125,20 @@ class Meter:
             trigger=found.trigger,
         )
         return msgspec.structs.replace(window, verdict=objective.lc_verdict(window))
+
+    def _with_lead(self, key: str, found: LcMeasure) -> Latencies:
+        """Latencies as if every trigger were known: where hints lose one, what is left must not look better."""
+        latency, count = found.latency, found.latency.count
+        if not count:
+            return latency
+        known = found.triggered / count
+        lead = max(latency.mean_us - found.busy_us / count, 0.0)
+        if known >= _TRIGGERED:
+            self._lead[key] = 0.8 * self._lead.get(key, lead) + 0.2 * lead
+            return latency
+        missing = (1.0 - known) * self._lead.get(key, 0.0)
+        names = ("mean_us", "p50_us", "p90_us", "p99_us", "max_us")
+        return msgspec.structs.replace(latency, **{name: getattr(latency, name) + missing for name in names})
 
     def _be(self, found: BeMeasure, rate_hz: float, model: str, config: Config, *, solo: bool) -> BeWindow:
         program = _program(found.name, found.command)

@@ -214,6 +214,25 @@ def test_alone_latency_comes_from_bursts_without_contention(history: History) ->
     assert msgspec.to_builtins(shared.window)
 
 
+def test_a_lost_trigger_makes_no_latency_look_better(history: History) -> None:
+    """100 µs of each latency are the lead; without its trigger a burst counts from the first launch, after that."""
+    daemon = Daemon()
+    meter = Meter(history)
+
+    def measured(triggered: int, latency_us: float) -> float:
+        found = daemon.measure(1.0)
+        (lc,) = found.lc
+        latency = msgspec.structs.replace(lc.latency, mean_us=latency_us, p99_us=latency_us)
+        lc = msgspec.structs.replace(lc, latency=latency, triggered=triggered)
+        now = msgspec.structs.replace(found, lc=[lc], now_us=found.now_us + 1e6)
+        (observed,) = meter.windows(found, now, daemon.config(), 0.0)
+        return observed.window.lc[0].p99_us
+
+    assert measured(200, 400.0) == pytest.approx(400.0)  # of which 300 are the burst
+    assert measured(0, 300.0) == pytest.approx(400.0)
+    assert measured(100, 350.0) == pytest.approx(400.0)
+
+
 @pytest.mark.parametrize(
     "module", ["gpsched.adaptive.daemon", "gpsched.cli.main", "gpsched.cli.tune", "gpsched.tuner.history"]
 )
