@@ -109,3 +109,27 @@ def _costs_little(pid: int) -> None:
     status = Path(f"/proc/{pid}/status").read_text()
     resident_kb = int(status.split("VmRSS:")[1].split()[0])
     assert resident_kb < 400 * 1024
+
+
+def test_best_effort_work_keeps_to_its_share(client: Client, gpu: Device) -> None:
+    """Also a single job, which takes no turns otherwise; and it has everything again as soon as the share is lifted."""
+    with cuda_service(gpu.environment) as service, cuda_job(gpu.environment) as job:
+        client.attach(service.pid, "lc")
+        client.attach(job.pid, "be")
+
+        def rate() -> float:
+            before = job.progress()
+            time.sleep(3.0)
+            after = job.progress()
+            return (after.kernels - before.kernels) / (after.time_us - before.time_us)
+
+        whole = rate()
+        client.set({"reservations": {"be_share": 0.4}})
+        part = min(rate() for _ in range(2))
+        client.set({"reservations": {"be_share": 1.0}})
+        again = max(rate() for _ in range(2))
+        for workload in (service, job):
+            client.detach(workload.pid)
+        assert job.finish().bad_counters == 0
+    assert 0.2 * whole < part < 0.65 * whole
+    assert again > 0.8 * whole
