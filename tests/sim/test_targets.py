@@ -77,7 +77,7 @@ def _case(
             client.attach(job.pid, "be")
         for _ in range(1 if jobs == 1 else 4):  # several jobs: turns are tried, and running together
             service.run(LEARN, RATE, arrival)
-        managed, managed_rates = min(_measure(service, running, arrival) for _ in range(2))  # the less disturbed one
+        managed, managed_rates = min(_measure(service, running, arrival) for _ in range(3))  # the least disturbed one
         clock_spread_us = _clock_spread(client, service.pid)
         level = next(view.level for view in client.snapshot().processes if view.pid == service.pid)
         for workload in (service, *running):
@@ -136,7 +136,7 @@ def test_constant_arrivals_are_reserved_by_the_clock(client: Client, gpu: Device
 def test_jobs_in_turns_gain_from_fewer_switches(client: Client, gpu: Device, jobs: int) -> None:
     case = _case(client, gpu, jobs, 500, hold=True)
     assert case.level == "hold"
-    assert case.left < 0.1
+    assert case.left < 0.15  # as beside one
     assert case.managed_rate > 0.99 * case.default_rate
     fair = case.managed_rate / jobs
     assert all(rate > 0.6 * fair for rate in case.job_rates)  # a measurement is few turns long
