@@ -256,10 +256,10 @@ class Node:
         """Return what was learned about a process; raise ``NotManagedError``, ``NotLatencyCriticalError``."""
         if self.registry.get(pid) is None:
             raise NotManagedError(pid)
-        report = self.steering.report(pid)
-        if report is None:
+        learner = self.steering.learners.of(pid)
+        if learner is None:
             raise NotLatencyCriticalError(pid)
-        return report
+        return learner.report()
 
     def reap(self) -> None:
         """Forget the processes that have ended: copies of their descriptors keep their GPU memory allocated."""
@@ -398,7 +398,7 @@ class Node:
         process = self.registry.get(pid)
         if process is None:
             return
-        self.steering.set_aside(process)
+        self.steering.learners.set_aside(process)
         self._drop(pid)
         self._probes.forget(pid)
         self.steering.publish()

@@ -5,7 +5,6 @@ turns both into plans, and the actuator executes them without us.
 """
 
 import logging
-import os
 import select
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,23 +16,19 @@ from gpsched.adaptive.actuator.actuator import Actuator
 from gpsched.adaptive.actuator.errors import ActuatorGoneError, ActuatorMissingError, PlanLimitError, PlanRefusedError
 from gpsched.adaptive.actuator.plans import Plan, PlanSet
 from gpsched.adaptive.actuator.records import Record
-from gpsched.adaptive.actuator.slots import find_agent
 from gpsched.adaptive.config import Config
 from gpsched.adaptive.contention import Contention
 from gpsched.adaptive.driver.files import DriverFiles
 from gpsched.adaptive.errors import GpschedError, ProcessGoneError
 from gpsched.adaptive.freezing import Freezes, Freezing
-from gpsched.adaptive.hints.adapter import EventAdapter
-from gpsched.adaptive.hints.aside import SetAside
 from gpsched.adaptive.hints.costs import LEVELS, Costs
-from gpsched.adaptive.hints.learner import HintLearner
-from gpsched.adaptive.hints.model import HintsReport
 from gpsched.adaptive.hints.observations import Lost, Tick
 from gpsched.adaptive.hints.outputs import BurstBegan, BurstEnded, ChoiceChanged, Output, Release, Reserve
+from gpsched.adaptive.learning import Learners
+from gpsched.adaptive.leveling import Levels
 from gpsched.adaptive.measure import BurstLog
 from gpsched.adaptive.model import Level, ProcessView
 from gpsched.adaptive.policy import plans
-from gpsched.adaptive.policy.levels import Prospect, choose_level, within
 from gpsched.adaptive.policy.situation import Situation
 from gpsched.adaptive.probes.events import Event, Hint, Kind, encode_hint
 from gpsched.adaptive.slices import SliceKeeper
@@ -45,7 +40,6 @@ log = logging.getLogger(__name__)
 
 _BUSY_S = 1.0
 _RETRY_S = 10.0  # an actuator that died is started again no sooner
-_LEVELS: tuple[Level, ...] = ("reserve", "hold")
 
 
 StartActuator = Callable[[Callable[[int], DriverFiles], int], Actuator]
@@ -76,11 +70,7 @@ class Steering:
         self._costs = costs
         self._registry, self._keeper, self._send_fast, self._ring = registry, keeper, send_fast, ring
         self._start = start
-        self._chosen: dict[int, tuple[object, ...]] = {}
-        self._learners: dict[int, HintLearner] = {}
-        self._adapters: dict[int, EventAdapter] = {}
         self._seen = 0.0
-        self._agents: dict[int, int | None] = {}  # the thread of a process' hold agent, whose calls are not its own
         self._actuator: Actuator | None = None
         self._published = PlanSet(gpus=())
         self._not_before = 0.0
@@ -90,19 +80,18 @@ class Steering:
         self._telemetry = Telemetry()
         self.log = BurstLog()
         self.contention = Contention(registry, costs)
-        self._aside = SetAside()
+        self.learners = Learners(registry, costs["reserve"])
+        self._levels = Levels(self.learners, costs)
 
     # ---- what the kernel and the clock report
 
     def observe(self, event: Event) -> None:
         """Feed an event of a latency-critical process to its learner."""
-        learner = self._learner(event.pid)
-        if learner is None or event.tid == self._agents.get(event.pid):
+        if self.learners.of(event.pid) is None or event.tid == self._levels.agent(event.pid):
             return
         self._seen = time.monotonic()
-        for observation in self._adapters[event.pid].convert(event):
-            for output in learner.observe(observation):
-                self._take(event.pid, output)
+        for output in self.learners.observe(event):
+            self._take(event.pid, output)
 
     @property
     def busy(self) -> bool:
@@ -111,17 +100,14 @@ class Steering:
 
     def lost(self, count: int) -> None:
         """Events were lost: what is pending can no longer be trusted."""
-        now = time.monotonic_ns() / 1000
-        for pid, learner in self._learners.items():
-            for output in learner.observe(Lost(now, count)):
-                self._take(pid, output)
+        for pid, output in self.learners.tell_all(Lost(time.monotonic_ns() / 1000, count)):
+            self._take(pid, output)
 
     def tick(self) -> None:
         """Let time pass for the learners; collect what the actuator did; look after it."""
         now = time.monotonic_ns() / 1000
-        for pid, learner in list(self._learners.items()):
-            for output in learner.observe(Tick(now)):
-                self._take(pid, output)
+        for pid, output in self.learners.tell_all(Tick(now)):
+            self._take(pid, output)
         self.freezing.update()
         if self._actuator is not None:
             for record in map(self._reckoned, self._actuator.records()):
@@ -167,15 +153,21 @@ class Steering:
         others_wait = plans.ordered(list(self._registry), self.situation())
         for process in self._registry:
             if process.class_ == "lc":
-                self._choose_one(process, process.pid in beside_be | others_wait)
+                self._levels.choose(
+                    process,
+                    self._config_of(process).reservations,
+                    self.config.reservations.waste_budget,
+                    worth=process.pid in beside_be | others_wait and not process.restraint,
+                    actuator=self._may_run,
+                )
 
     def publish(self) -> None:
         """Hand the plans to the actuator, if they changed. On any failure best-effort work runs unhindered."""
-        choices = {pid: learner.chosen() for pid, learner in self._learners.items()}
         tuned = {gpu: config.reservations for gpu, config in self.tuned.items()}
         situation = self.situation()
         frozen = self.config.reservations.level == "freeze"  # then nothing is asked of the driver
-        plan_set = plans.build(() if frozen else self._registry, choices, self.config.reservations, tuned, situation)
+        processes = () if frozen else self._registry
+        plan_set = plans.build(processes, self.learners.choices(), self.config.reservations, tuned, situation)
         if plan_set == self._published and self._loud != self.freezing.watched:
             self._follow(plan_set)
         if plan_set == self._published or (self._actuator is None and not plan_set.gpus):
@@ -207,34 +199,21 @@ class Steering:
         crowded = frozenset(several - together.keys())
         return crowded if crowded and self._running() is not None else frozenset()
 
-    def set_aside(self, process: Process) -> None:
-        """Keep what was learned about a process that is left alone, for it may soon be managed again."""
-        if process.pid in self._learners:
-            learned = self._learners[process.pid], self._adapters[process.pid]
-            self._aside.put(process.info.pid, process.info.start_ticks, learned)
-
     def forget(self, pid: int) -> None:
         """The process ended or is left alone."""
-        self._learners.pop(pid, None)
+        self.learners.forget(pid)
         self.contention.forget(pid)
         self._telemetry.forget(pid)
         self.log.forget(pid)
-        self._adapters.pop(pid, None)
-        self._agents.pop(pid, None)
-        self._chosen.pop(pid, None)
+        self._levels.forget(pid)
         self.records.pop(pid, None)
         self.freezing.forget(pid)
-
-    def report(self, pid: int) -> HintsReport | None:
-        """Return what was learned about a latency-critical process; None for others."""
-        learner = self._learner(pid)
-        return learner.report() if learner else None
 
     def reconfigure(self, config: Config) -> None:
         """Use new settings: levels are chosen anew."""
         self.config = config
         self.freezing.reconfigure(config.reservations)
-        self._chosen.clear()
+        self._levels.renew()
         self._changed = True
 
     def in_burst(self) -> frozenset[int]:
@@ -247,11 +226,15 @@ class Steering:
 
     def agents(self) -> list[int]:
         """Return the threads of hold agents."""
-        return [tid for tid in self._agents.values() if tid is not None]
+        return self._levels.agents()
+
+    def levels(self, pid: int) -> tuple[Level, ...]:
+        """Return the levels that this process could have."""
+        return self._levels.possible(pid, actuator=self._may_run)
 
     def figures(self, pid: int) -> dict[str, Any]:
         """Return the optional fields of the process' view."""
-        learner = self._learners.get(pid)
+        learner = self.learners.known(pid)
         return self._telemetry.fields(pid, learner.chosen() if learner else None)
 
     def close(self) -> None:
@@ -263,17 +246,6 @@ class Steering:
         self._published = PlanSet(gpus=())
 
     # ---- inside
-
-    def _learner(self, pid: int) -> HintLearner | None:
-        if pid not in self._learners:
-            process = self._registry.get(pid)
-            if process is None or process.class_ != "lc":
-                return None
-            learned = self._aside.take(pid, process.info.start_ticks)
-            if learned is None:
-                learned = HintLearner(pid=pid, costs=self._costs["reserve"]), EventAdapter()
-            self._learners[pid], self._adapters[pid] = learned
-        return self._learners[pid]
 
     def _take(self, pid: int, output: Output) -> None:
         match output:
@@ -290,7 +262,8 @@ class Steering:
                 self._telemetry.burst(pid, burst)
                 self.freezing.ended(pid)
             case Reserve(start_us=start, until_us=until, trigger=matcher):
-                self.log.announced(pid, output, self._learners[pid].chosen())
+                if learner := self.learners.known(pid):
+                    self.log.announced(pid, output, learner.chosen())
                 self.contention.asked(pid)
                 self.freezing.announce(pid, start, until)
                 if matcher.kind in plans.ANNOUNCED:
@@ -312,34 +285,9 @@ class Steering:
 
     def _predicts(self, plan: Plan) -> bool:
         """Whether the plan waits for our announcements; the program's own hints reach the actuator by themselves."""
-        learner = self._learners.get(plan.pid)
+        learner = self.learners.known(plan.pid)
         explicit = learner is not None and learner.chosen().state == "explicit"
         return not explicit and any(trigger.kind == Kind.HINT for trigger in plan.triggers)
-
-    def _choose_one(self, process: Process, beside_be: bool) -> None:
-        learner = self._learners.get(process.pid)
-        available = self._available(process.pid) if beside_be and not process.restraint else ()
-        basis = (beside_be, available, learner and (learner.chosen().generation, learner.gaps))
-        if self._chosen.get(process.pid) == basis:
-            return
-        self._chosen[process.pid] = basis
-        if learner is None or not beside_be or not available:
-            process.mechanism, process.hint_reason = "timeslice", ""
-            return
-        prospects: dict[Level, Prospect] = {level: self._prospect(learner, level) for level in available}
-        budget = self.config.reservations.waste_budget
-        level, process.hint_reason = choose_level(prospects, process.mechanism, budget)
-        if level != process.mechanism:
-            log.info("pid %d: level %s, %s", process.pid, level, process.hint_reason)
-        process.mechanism = level
-        learner.set_costs(self._costs[level if level != "timeslice" else available[-1]])
-
-    def _prospect(self, learner: HintLearner, level: Level) -> Prospect:
-        """Where the program itself tells when, nothing has to be expected of what was learned."""
-        costs = self._costs[level]
-        if learner.chosen().state == "explicit":
-            return Prospect(costs.switch_us - costs.residual_us, 0.0)
-        return Prospect(*learner.expected(costs))
 
     def _config_of(self, process: Process | None) -> Config:
         """A process has one level and one set of offsets: those of its first GPU."""
@@ -357,23 +305,13 @@ class Steering:
         process = self._registry.get(pid)
         return self._costs[process.mechanism].need_us if process else 0.0
 
-    def levels(self, pid: int) -> tuple[Level, ...]:
-        """Return the levels that this process could have."""
-        if self._actuator is None and time.monotonic() < self._not_before:
-            return ("timeslice",)
-        return ("timeslice", "reserve", "hold") if self._agents.get(pid) else ("timeslice", "reserve")
-
-    def _available(self, pid: int) -> tuple[Level, ...]:
-        wanted = self._config_of(self._registry.get(pid)).reservations.level
-        if wanted in ("freeze", "timeslice") or (self._actuator is None and time.monotonic() < self._not_before):
-            return ()
-        if not self._agents.get(pid):
-            self._agents[pid] = _agent_thread(pid)
-        levels = tuple(level for level in _LEVELS if level != "hold" or self._agents[pid])
-        return within(wanted, levels)
+    @property
+    def _may_run(self) -> bool:
+        """Whether the actuator runs or may be started."""
+        return self._actuator is not None or time.monotonic() >= self._not_before
 
     def _running(self) -> Actuator | None:
-        if self._actuator is None and time.monotonic() >= self._not_before:
+        if self._actuator is None and self._may_run:
             try:
                 self._actuator = self._start(self._keeper.files, self._ring())
             except (ActuatorMissingError, OSError) as error:
@@ -430,11 +368,3 @@ class Steering:
             group = process.groups.get(member.group.key) if process else None
             if process is not None and group is not None and member.may_be_off:
                 yield process, group
-
-
-def _agent_thread(pid: int) -> int | None:
-    found = find_agent(pid)
-    if found is None:
-        return None
-    os.close(found[1])
-    return found[0]

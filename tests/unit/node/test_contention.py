@@ -243,13 +243,13 @@ def test_who_is_not_admitted_is_treated_so_and_says_why(machine: Machine, stand_
 
 def test_what_was_learned_outlives_a_detach(machine: Machine) -> None:
     pid = _attach(machine, "lc")
-    learner = machine.node.steering._learner(pid)
+    learner = machine.node.steering.learners.of(pid)
     machine.node.detach(pid)
     machine.node.attach(pid, "lc", None, None, starting=True)
-    assert machine.node.steering._learner(pid) is learner
+    assert machine.node.steering.learners.of(pid) is learner
     machine.node.detach(pid)
     machine.node.attach(pid, "be", None, None, starting=True)  # another class has no use for it
-    assert machine.node.steering._learner(pid) is None
+    assert machine.node.steering.learners.of(pid) is None
 
 
 def test_children_inherit_their_place(machine: Machine) -> None:
