@@ -2,16 +2,14 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from gpsched.adaptive.actuator.actuator import Actuator
 from gpsched.adaptive.config import Config
-from gpsched.adaptive.driver import scan
+from gpsched.adaptive.discovery import Discovery
 from gpsched.adaptive.driver.module_level import ModuleLevel
-from gpsched.adaptive.driver.watcher import AllocationWatcher, SliceSetByOwner
 from gpsched.adaptive.errors import GpschedError, NoGpuError, ProcessGoneError, UsageError
 from gpsched.adaptive.freezing import Freezes
 from gpsched.adaptive.hints.costs import LEVELS, Costs
@@ -39,7 +37,7 @@ from gpsched.adaptive.steering import StartActuator, Steering
 from gpsched.adaptive.undo import UndoLog
 from gpsched.adaptive.views import GpuNumbers, process_view
 from gpsched.adaptive.workloads import procinfo, rules
-from gpsched.adaptive.workloads.registry import Group, Process, Registry
+from gpsched.adaptive.workloads.registry import Process, Registry
 
 
 log = logging.getLogger(__name__)
@@ -109,8 +107,7 @@ class Node:
         self.keeper = SliceKeeper(undo, module=module)
         self._undo = undo
         self._probes = probes
-        self._watcher = AllocationWatcher()
-        self._rescan: set[int] = set()
+        self._discovery = Discovery(self.registry, self.keeper)
         self._lost = 0
         self._numbers = GpuNumbers()
         ring = lambda: probes.fast_ring  # noqa: E731 - exists once the probes are loaded
@@ -135,16 +132,8 @@ class Node:
 
     def _on_rm(self, event: RmAlloc | RmFree | RmControl | RmDup) -> None:
         process = self.registry.get(event.pid) or self._classify(event.pid)
-        if process is None:
-            return
-        changes = self._watcher.feed(event)
-        if not changes:
-            return
-        self._update_groups(process)
-        for change in changes:
-            if isinstance(change, SliceSetByOwner) and (group := process.groups.get(change.group.key)):
-                self.keeper.owner_set(process, group, change.us)
-        self.apply()
+        if process is not None and self._discovery.feed(process, event):
+            self.apply()
 
     def _on_fork(self, event: ProcFork) -> None:
         parent = self.registry.get(event.parent)
@@ -156,7 +145,7 @@ class Node:
         process = self.registry.get(event.pid)
         if process is None:
             return
-        self._forget_groups(process)
+        self._discovery.forget_groups(process)
         try:
             process.info = procinfo.read(event.pid)
         except ProcessGoneError:
@@ -276,8 +265,7 @@ class Node:
             self._lost = lost
         self._count_calls()
         self.steering.tick()
-        rescan, self._rescan = self._rescan, set()
-        for pid in rescan:
+        for pid in self._discovery.unclear():
             if self.registry.get(pid) is not None:
                 self._scan(pid)
         self.apply()
@@ -379,19 +367,13 @@ class Node:
         return process
 
     def _scan(self, pid: int) -> None:
-        """Find the groups of a process whose allocations were not all seen."""
         process = self.registry.get(pid)
         if process is None:
             return
         try:
-            self._watcher.forget(pid)
-            self._watcher.seed(pid, scan.scan_process(self.keeper.files(pid)))
-            self._update_groups(process)
+            self._discovery.scan(process)
         except ProcessGoneError:
             self._remove(pid)
-        except (GpschedError, OSError) as error:
-            log.warning("cannot look for the channel groups of process %d: %s", pid, error)
-        self._rescan.discard(pid)  # what this scan could not tell, the next would not either
 
     def _release(self, pid: int) -> None:
         """Out of the plans first, so that the actuator enables it, then its own slices, then its descriptors."""
@@ -418,33 +400,10 @@ class Node:
             self._probes.forget(pid)
             self.apply()
 
-    def _forget_groups(self, process: Process) -> None:
-        self.keeper.forget(process)
-        process.groups.clear()
-        self._watcher.forget(process.pid)
-
-    def _update_groups(self, process: Process) -> None:
-        """Take over what the watcher knows, and ask for the GPU of groups whose creation did not tell it."""
-        for gone in self.registry.set_groups(process.pid, self._watcher.groups(process.pid)):
-            self.keeper.drop(process, gone)
-        for group in process.compute_groups():
-            if group.group.gpu_id is None:
-                self._identify(process, group)
-
-    def _identify(self, process: Process, group: Group) -> None:
-        if group.group.subdevice is None:
-            self._rescan.add(process.pid)  # its device was made before we watched: only a scan tells
-            return
-        try:
-            group.group = replace(group.group, gpu_id=self.keeper.control_of(process, group).gpu_id(group.group))
-        except GpschedError as error:
-            log.info("%s", error)  # None counts as a GPU of its own: all processes on unknown GPUs share it
-
     def _drop(self, pid: int) -> None:
         self.registry.remove(pid)
         self.steering.forget(pid)
-        self._watcher.forget(pid)
-        self._rescan.discard(pid)
+        self._discovery.forget(pid)
 
     def _lives(self, process: Process) -> bool:
         try:
