@@ -16,6 +16,7 @@ from gpsched.adaptive.driver.types import ChannelGroup
 FAMILY = "gpsched"
 VERSION = 1
 EVENTS = "events"
+ABSENT = "no driver module with gpsched in it is loaded"
 
 MAX_ACTIONS = 64
 MAX_TIMESLICE_US = 10_000_000

@@ -24,7 +24,7 @@ _RETRY_S = 5.0  # a module that cannot be used is asked again no sooner
 def connect() -> Link:
     """Return a link to the module. Raises ModuleAbsentError, without the price of pyroute2 where there is none."""
     if not abi.available():
-        raise ModuleAbsentError("the loaded NVIDIA driver has no gpsched in it")
+        raise ModuleAbsentError(abi.ABSENT)
     from gpsched.adaptive.driver.module_link import ModuleLink
 
     return ModuleLink()

@@ -30,7 +30,6 @@ from gpsched.adaptive.driver.module_abi import (
 from gpsched.adaptive.driver.types import Channel, ChannelGroup
 
 
-_ABSENT = "the loaded NVIDIA driver has no gpsched in it"
 _OF_PLANS = frozenset({Command.PLAN_BEGIN, Command.PLAN_END, Command.PLAN_DROP})
 
 
@@ -57,7 +56,7 @@ class ModuleLink:
             self._socket.bind(abi.FAMILY, Message)
         except NetlinkError as error:
             self._socket.close()
-            raise ModuleAbsentError(_ABSENT) from error
+            raise ModuleAbsentError(abi.ABSENT) from error
         self.info = self.read_info()
         if self.info.version < abi.VERSION:
             self.close()
@@ -166,7 +165,7 @@ class ModuleEvents:
             self._socket.add_membership(abi.EVENTS)
         except NetlinkError as error:
             self._socket.close()
-            raise ModuleAbsentError(_ABSENT) from error
+            raise ModuleAbsentError(abi.ABSENT) from error
         except PermissionError as error:
             self._socket.close()
             raise ModuleError("to subscribe", errno.EPERM) from error

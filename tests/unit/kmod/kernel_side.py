@@ -50,7 +50,7 @@ class Driver:
 
     def open(self) -> "Link":
         if not self.loaded:
-            raise ModuleAbsentError("the loaded NVIDIA driver has no gpsched in it")
+            raise ModuleAbsentError(abi.ABSENT)
         if self.version < abi.VERSION:
             raise ModuleAbsentError(f"the loaded module speaks version {self.version}, this daemon {abi.VERSION}")
         return Link(self)

@@ -230,7 +230,7 @@ def test_no_module_or_an_older_one_is_no_fault(tmp_path: Path, driver: Driver, o
         assert machine.view(be).level == "timeslice"
         assert "module" not in machine.view(be).reason
         assert machine.node.keeper.failures == 0
-        assert ("speaks version 0" if older else "no gpsched in it") in machine.module.reason
+        assert ("speaks version 0" if older else "no driver module with gpsched in it") in machine.module.reason
     finally:
         machine.close()
 
