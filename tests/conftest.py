@@ -1,6 +1,7 @@
 """What holds for all tests."""
 
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -15,10 +16,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _SEVERAL_PROCESSES = ("sim", "slurm", "vm", "bpf")
+_SEVERAL_HERE = ("cli", "faults", "limits", "tui", "unit/actuator", "unit/agent", "unit/bench", "unit/freezer")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of several real processes are tried three times: the machine may be busy. Retries are counted and shown."""
+    here = [Path(__file__).parent / folder for folder in _SEVERAL_HERE]
     for item in items:
-        if any(item.get_closest_marker(name) for name in _SEVERAL_PROCESSES):
+        marked = any(item.get_closest_marker(name) for name in _SEVERAL_PROCESSES)
+        if marked or any(item.path.is_relative_to(folder) for folder in here):
             item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=5))
