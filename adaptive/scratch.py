@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 import time
@@ -39,10 +40,15 @@ def sweep(prefix: str, young_s: float = _YOUNG_S) -> None:
     """Remove our folders whose owner is dead, unless they are younger than ``young_s``."""
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with suppress(OSError):  # not ours, or gone meanwhile
-            if time.time() - folder.stat().st_mtime >= young_s and _abandoned(folder):
+            if _is_own(folder.lstat(), young_s) and _abandoned(folder):
                 for mount in filter(os.path.ismount, map(str, folder.iterdir())):
                     subprocess.run(["umount", "-l", mount], check=False, capture_output=True)
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_own(found: os.stat_result, young_s: float) -> bool:
+    """Anybody may put folders and links of such names into /tmp: root must not remove what they mean."""
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and time.time() - found.st_mtime >= young_s
 
 
 def _abandoned(folder: Path) -> bool:

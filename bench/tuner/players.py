@@ -1,5 +1,6 @@
 """Who sets a mix' settings, window by window: the tuner, and what it is compared with."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -65,7 +66,7 @@ def gpreempt(bed: Bed) -> Player:
     return Fixed(Actuation(level=level, lc_slice_us=1_000_000, be_slice_us=1, offset_us=200.0 - _HOLD_AHEAD_US))
 
 
-class _Explorer:
+class _Explorer(ABC):
     """Tries for some windows, then stays with the best that kept the objectives; drops it when it misses after all."""
 
     def __init__(self, bed: Bed) -> None:
@@ -96,10 +97,11 @@ class _Explorer:
         else:
             self._seen = [one for one in self._seen if one[1] != self._now]
 
+    @abstractmethod
     def suggest(self) -> Settings:
-        raise NotImplementedError
+        """Return the next settings to try."""
 
-    def scored(self, value: float) -> None:
+    def scored(self, value: float) -> None:  # noqa: B027 - who does not learn from it needs none
         """What the last suggestion was worth."""
 
 

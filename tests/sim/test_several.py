@@ -166,6 +166,26 @@ def test_a_service_that_never_rests_leaves_the_floor(bed: Bed) -> None:
     until(lambda: bed.used([service], 1.0)[0] > 0.2)
 
 
+@pytest.mark.parametrize("restart", [False, True], ids=["restore", "start"])
+def test_a_service_runs_on_after_both_were_killed_in_its_break(bed: Bed, restart: bool) -> None:
+    """It is disabled then, and only the undo log knows."""
+    service, job = bed.busy_service(), bed.job()
+    bed.begin("[reservations]\nbreak_us = 1000000\nbe_floor = 0.5\n")
+    bed.put(service, "lc")
+    bed.put(job, "be")
+    until(lambda: "it always has work" in bed.get(service).reason)
+    until(lambda: bed.used([service], 0.1)[0] > 0.05)
+    until(lambda: bed.used([service], 0.1)[0] == 0.0)  # a break has begun
+    bed.kill_both()
+    assert bed.used([service], 1.0) == [0.0]
+    if restart:
+        bed.start()
+    else:
+        assert bed.restore() == "4 settings restored\n"  # two slices, and the channels of both
+    until(lambda: bed.used([service], 0.5)[0] > 0.1)
+    assert (slice_of(service), slice_of(job)) == (OWN_US, OWN_US)
+
+
 def test_jobs_share_by_weight_and_lose_next_to_nothing(bed: Bed) -> None:
     jobs = [bed.job(), bed.job()]
     bed.begin("[reservations]\nalone_turn_us = 300000\n")

@@ -50,3 +50,18 @@ def test_only_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
             assert not left.exists()
             assert mine.exists()
     assert (tmp_path / "g-somebody-elses").exists()
+
+
+def test_links_and_folders_of_others_are_left_alone(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    theirs = tmp_path / "g-theirs"
+    theirs.mkdir()
+    for folder in (elsewhere, theirs):
+        (folder / ".owner").touch()
+        (folder / "kept").touch()
+    (tmp_path / "g-link").symlink_to(elsewhere)
+    os.chown(theirs, 65534, 65534)
+    sweep("g-", young_s=0)
+    assert (elsewhere / "kept").exists()
+    assert (theirs / "kept").exists()
