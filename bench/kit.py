@@ -43,14 +43,16 @@ class Kit:
     def service(self, lc: Lc, wrap: Wrap) -> Service:
         """Start the service of an entry; one in PyTorch, which takes long, is to be waited for by the caller."""
         options = ["--prep-us", f"{lc.prep_us:g}", "--mode", lc.mode]
+        http = ["--http"] if lc.protocol == "http" else []
+        load = ["--connections", f"{lc.connections}"]
         environment = {**self.environment, **agent.environment(), **wrap.environment}
         if lc.model and self._program(lc.model) == "torch":
             self._only_chains_do(lc)
             command = [str(self.python), str(HERE / "torch_lc.py"), "--model", lc.model, "--dtype", "float32"]
-            command += ["--switchboard", str(self.board)]
-            return Service([*wrap.prefix, *command, *options], environment, generator=True, wait=False)
+            command += ["--switchboard", str(self.board), *http]
+            return Service([*wrap.prefix, *command, *options], environment, generator=[*http, *load], wait=False)
         options += ["--gap-us", f"{lc.gap_us:g}", "--steps", f"{lc.steps}", "--step-gap-us", f"{lc.step_gap_us:g}"]
-        options += ["--connections", f"{lc.connections}", *(["--http"] if lc.protocol == "http" else [])]
+        options += [*http, *load]
         options += (
             self._chain(lc.model) if lc.model else ["--kernels", f"{lc.kernels}", "--kernel-us", f"{lc.kernel_us:g}"]
         )
@@ -97,10 +99,8 @@ class Kit:
         return ["--blocks", "16"] if self.simulated else []  # its kernels last as long whatever their grid
 
     def _only_chains_do(self, lc: Lc) -> None:
-        if lc.protocol != "tcp" or lc.steps > 1 or lc.connections > 1:
-            self._note(
-                f"{lc.model} in PyTorch: protocol, steps and connections of the scenario are not supported there"
-            )
+        if lc.steps > 1 or lc.gap_us:
+            self._note(f"{lc.model} in PyTorch: steps and gap_us of the scenario are not supported there")
 
     def _note(self, text: str) -> None:
         if text not in self.notes:

@@ -2,7 +2,8 @@
 
 It knows nothing of gpsched and needs nothing of it; any interpreter with torch runs it (and torchvision, for models
 that torch_models.py does not have).
-Wire format and JSON lines are those of gpsched-lc: load comes from ``gpsched-lc --connect PORT``.
+Wire formats and JSON lines are those of gpsched-lc: load comes from ``gpsched-lc --connect PORT``. With ``--http`` it
+is an asyncio server (torch_http.py), else a plain loop on sockets.
 Ends on ``quit`` or at the end of standard input.
 Exit codes: 0 success, 1 wrong results, 2 bad argument, 77 no torch or GPU.
 """
@@ -42,6 +43,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--prep-us", type=float, default=200.0, help="host preparation a request (%(default)s)")
     parser.add_argument("--dtype", choices=("float16", "float32"), default="float16", help="on a GPU (%(default)s)")
     parser.add_argument("--switchboard", metavar="FILE", help="obey its switches: take turns with others, give hints")
+    parser.add_argument("--http", action="store_true", help="speak HTTP/1.1: POST anything, JSON comes back")
     parser.add_argument("--port", type=int, default=0, help="0 = any free one, printed")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     args = parser.parse_args(argv)
@@ -137,12 +139,11 @@ class Inference:
             return float(self.output.float().sum().cpu())
 
 
-class Server:
-    """Serves the connections one request at a time."""
+class Requests:
+    """What is done for a request, whatever language it came in: hint, preparation, inference, check."""
 
     def __init__(
         self,
-        port: int,
         prep_us: float,
         infer: Callable[[], float],
         expected: float,
@@ -150,6 +151,30 @@ class Server:
     ) -> None:
         self.prep_us, self.infer, self.expected, self.announce = prep_us, infer, expected, announce
         self.served = self.wrong = 0
+
+    def serve(self, data: bytes) -> tuple[int, float]:
+        """Return the sequence number in the request (0 without one) and the µs it took."""
+        received = now_us()
+        self.announce(self.prep_us)
+        sequence = REQUEST.unpack(data)[0] if len(data) == REQUEST.size else 0
+        while now_us() < received + self.prep_us:
+            pass
+        answer = self.infer()
+        self.served += 1
+        self.wrong += abs(answer - self.expected) > 1e-2 * max(1.0, abs(self.expected))
+        return sequence, now_us() - received
+
+    def serve_http(self, body: bytes) -> dict[str, float]:
+        """Return the fields of the answer in JSON."""
+        sequence, server_us = self.serve(body)
+        return {"sequence": sequence, "server_us": round(server_us, 1), "gpu_us": 0.0}
+
+
+class Server:
+    """Serves the connections one request at a time; the messages are structures of fixed size."""
+
+    def __init__(self, port: int, requests: Requests) -> None:
+        self.requests = requests
         self.selector = selectors.DefaultSelector()
         self.listener = socket.create_server(("127.0.0.1", port))
         self.selector.register(self.listener, selectors.EVENT_READ, self.accept)
@@ -177,19 +202,12 @@ class Server:
             client.close()
 
     def serve(self, client: socket.socket) -> None:
-        """Receive, prepare, infer, check, reply."""
+        """Receive, serve, reply."""
         data = client.recv(REQUEST.size, socket.MSG_WAITALL)
         if len(data) < REQUEST.size:
             raise ConnectionResetError
-        received = now_us()
-        self.announce(self.prep_us)
-        sequence, _ = REQUEST.unpack(data)
-        while now_us() < received + self.prep_us:
-            pass
-        answer = self.infer()
-        self.served += 1
-        self.wrong += abs(answer - self.expected) > 1e-2 * max(1.0, abs(self.expected))
-        client.sendall(REPLY.pack(sequence, now_us() - received, 0.0))
+        sequence, server_us = self.requests.serve(data)
+        client.sendall(REPLY.pack(sequence, server_us, 0.0))
 
     def run(self) -> None:
         """Serve until told to stop."""
@@ -222,18 +240,30 @@ def fail(message: str) -> int:
     return 77
 
 
+def serve(args: argparse.Namespace, requests: Requests, gpu: str) -> None:
+    """Say that the service is ready, and serve until told to stop."""
+
+    def ready(port: int) -> None:
+        say("ready", pid=os.getpid(), gpu=gpu, port=port)
+
+    if args.http:
+        importlib.import_module("torch_http").run(args.port, requests.serve_http, ready)
+        return
+    server = Server(args.port, requests)
+    ready(server.listener.getsockname()[1])
+    server.run()
+
+
 def main() -> int:
-    """Serve until told to stop."""
+    """Serve until told to stop, then tell whether all results were right."""
     args = parse()
     torch = import_torch(args.device)
     with torch.inference_mode():
         inference = Inference(args, torch)
-        server = Server(args.port, args.prep_us, inference.run, inference.expected, inference.board.announce)
-        name = torch.cuda.get_device_name() if args.device == "cuda" else "cpu"
-        say("ready", pid=os.getpid(), gpu=name, port=server.listener.getsockname()[1])
-        server.run()
-    say("end", kernels=server.served, verified=True, bad_counters=server.wrong)
-    return 1 if server.wrong else 0
+        requests = Requests(args.prep_us, inference.run, inference.expected, inference.board.announce)
+        serve(args, requests, torch.cuda.get_device_name() if args.device == "cuda" else "cpu")
+    say("end", kernels=requests.served, verified=True, bad_counters=requests.wrong)
+    return 1 if requests.wrong else 0
 
 
 if __name__ == "__main__":

@@ -55,9 +55,15 @@ class Service(_Workload):
     """A latency-critical service and its load generator. Fields: ``pid`` of the service, ``ready``, ``command``."""
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], *, generator: bool = False, wait: bool = True
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        generator: Sequence[str] | None = None,
+        wait: bool = True,
     ) -> None:
-        """Start ``command``; ``generator``: it only serves, so gpsched-lc is started as the load generator beside it.
+        """Start ``command``; ``generator``: it only serves, so gpsched-lc is started as the load generator beside it,
+        with these options.
 
         Unless ``wait``, nothing but ``wait_ready`` may be called at first.
         """
@@ -69,7 +75,7 @@ class Service(_Workload):
             undo.push(self._processes)
             self._server = self._generator = self._start(command, environment)
             self.pid = self._server.pid
-            self._separate, self._environment = generator, environment
+            self._load, self._environment = generator, environment
             if wait:
                 self.wait_ready()
             undo.pop_all()
@@ -77,9 +83,9 @@ class Service(_Workload):
     def wait_ready(self) -> None:
         """Return when the service and its load generator can be used."""
         self.ready = self._server.expect(Ready, _START_S)
-        if self._separate:
+        if self._load is not None:
             load = [program("gpsched-lc"), "--connect", str(self.ready.port), "--commands"]
-            self._generator = self._start(load, self._environment)
+            self._generator = self._start([*load, *self._load], self._environment)
 
     def run(
         self, requests: int, rate: float, arrival: str = "constant", seed: int = 1, phase: float | None = None
@@ -165,7 +171,8 @@ def cuda_job(environment: Mapping[str, str], *options: str) -> Job:
 
 def torch_service(environment: Mapping[str, str], *options: str, python: str = sys.executable) -> Service:
     """Start torch_lc.py with an interpreter that has PyTorch."""
-    return Service([python, str(HERE / "torch_lc.py"), *options], environment, generator=True)
+    load = ["--http"] if "--http" in options else []
+    return Service([python, str(HERE / "torch_lc.py"), *options], environment, generator=load)
 
 
 def torch_job(environment: Mapping[str, str], *options: str, python: str = sys.executable) -> Job:

@@ -66,10 +66,22 @@ def test_real_gpu_runs_the_true_programs(tmp_path: Path, monkeypatch: pytest.Mon
     assert isinstance(stencil, Started)
     assert service.command[:2] == ["python-with-torch", str(kit.HERE / "torch_lc.py")]
     assert (service.after("--model"), service.after("--dtype")) == ("bert", "float32")
-    assert service.options == {"generator": True, "wait": False}
+    assert service.options == {"generator": ["--connections", "1"], "wait": False}
     assert job.command[1].endswith("torch_be.py")
     assert stencil.command[0].endswith("build/cuda/gpsched-stencil")
     assert one.notes == []
+
+
+def test_models_in_pytorch_speak_http_but_do_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kit, "_missing_torch", lambda _python: None)
+    one = make(tmp_path, simulated=False)
+    service = one.service(Lc(model="bert", rate=1, protocol="http", connections=4), Wrap())
+    assert isinstance(service, Started)
+    assert "--http" in service.command
+    assert service.options["generator"] == ["--http", "--connections", "4"]
+    assert one.notes == []
+    one.service(Lc(model="bert", rate=1, steps=2), Wrap())
+    assert one.notes == ["bert in PyTorch: steps and gap_us of the scenario are not supported there"]
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_wrong_command_is_refused_and_the_service_lives(line: str, fake_cuda: di
 
 
 def test_generator_alone_loads_a_service_that_already_listens(fake_cuda: dict[str, str]) -> None:
-    with Service([program("gpsched-lc"), "--commands", *SMALL], fake_cuda, generator=True) as service:
+    with Service([program("gpsched-lc"), "--commands", *SMALL], fake_cuda, generator=[]) as service:
         assert service.run(10, 200).requests == 10
 
 
