@@ -14,7 +14,9 @@ import numpy as np
 
 from gpsched.adaptive import agent
 from gpsched.adaptive.calibration.costs import to_costs
+from gpsched.adaptive.calibration.model import Calibration
 from gpsched.adaptive.client import Client
+from gpsched.adaptive.errors import GpschedError
 from gpsched.adaptive.hints.costs import Costs
 from gpsched.adaptive.knobs import Proposal, Settings, TuneParams
 from gpsched.adaptive.scratch import Scratch
@@ -32,9 +34,9 @@ from gpsched.tuner.meter import Meter
 
 
 _LEARN_S = 3.0  # of GPU time under load, after programs were attached: what announces bursts is learned
-_SETTLE_S = 0.3  # real time from new settings to the first request
+_SETTLE_S = 0.2  # real time from new settings to the first request, as the tuner itself waits
 _SOLO_S = 1.0  # of GPU time
-_LEASE_S = 120.0
+_LEASE_S = 120.0  # longer than any arm lets pass between two windows
 
 
 @dataclass
@@ -161,16 +163,17 @@ def _settings(actuation: Actuation) -> Settings:
 class Live:
     """Beds on one GPU and one daemon, whose own tuner is off. Programs stay while the same mix is asked for again.
 
-    Raises what the GPU, the calibration and the daemon raise.
+    ``costs_note``: whose costs the daemon and the tuner reckon with. Raises what the GPU and the daemon raise.
     """
 
     def __init__(self, kind: Kind, scale: float = SIMULATED_SCALE, *, measure_costs: bool = True) -> None:
         self._stack, self._programs = ExitStack(), ExitStack()
         self._bed: LiveBed | None = None
+        self.costs_note = "costs of an H200"
         with ExitStack() as undo:
             undo.push(self._stack)
             self.gpu = self._stack.enter_context(open_device(kind, scale))
-            calibration = calibrate(self.gpu) if measure_costs else assumed(self.gpu)
+            calibration = self._calibrated() if measure_costs else assumed(self.gpu)
             self._costs = to_costs(calibration)
             self._client = self._stack.enter_context(running_daemon("[tuner]\nenabled = false\n", calibration))
             self._stack.callback(self._end)
@@ -181,6 +184,15 @@ class Live:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def _calibrated(self) -> Calibration:
+        try:
+            found = calibrate(self.gpu)
+        except GpschedError as error:
+            self.costs_note = f"costs of an H200, for calibrating failed: {error}"
+            return assumed(self.gpu)
+        self.costs_note = "costs as calibrated there"
+        return found
 
     @contextmanager
     def beds(self, mix: Mix, seed: int) -> Iterator[Bed]:

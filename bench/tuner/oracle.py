@@ -11,8 +11,7 @@ from gpsched.bench.tuner.mix import Mix
 
 
 _FIRST_WINDOWS = 1  # at each setting of the grid
-_FINAL_WINDOWS = 12  # at the best of these
-_FINALISTS = 6
+_FINALS, _FINALS_COARSE = (6, 12), (3, 5)  # how many of the best go on, for how many windows each
 _MAY_MISS = 0.03
 
 _BE_SLICES = (1, 200, 500, 1000, 1500, 2000, 2500, 3000, 4000, 6000)
@@ -70,20 +69,28 @@ def find(
     *,
     seed: int = 1,
     coarse: bool = False,
-    told: Callable[[float], None] = lambda _share: None,
+    seen: Callable[[Oracle, float], None] = lambda _so_far, _share: None,
 ) -> Oracle:
-    """Try every setting for a window, and the best for many."""
+    """Try every setting for a window, and the best for many. ``seen`` gets what there is, and the share done."""
     with beds(mix, seed) as bed:
         levels = bed.levels
     settings = list(grid(levels, mix.jobs(changed), coarse=coarse))
-    tried = []
-    for number, each in enumerate(settings):
+    finalists, final_windows = _FINALS_COARSE if coarse else _FINALS
+    windows = len(settings) * _FIRST_WINDOWS + finalists * final_windows
+    tried: list[GridPoint] = []
+    for each in settings:
         tried.append(_measured(beds, mix, changed, each, seed, _FIRST_WINDOWS))
-        told(number / len(settings))
+        seen(Oracle(best=None, tried=tried), len(tried) * _FIRST_WINDOWS / windows)
     good = sorted((point for point in tried if not point.missed), key=lambda point: -point.progress)
-    finals = [_measured(beds, mix, changed, point.settings, seed, _FINAL_WINDOWS) for point in good[:_FINALISTS]]
-    kept = [point for point in finals if point.missed <= _MAY_MISS]
-    return Oracle(best=max(kept, key=lambda point: point.progress, default=None), tried=tried)
+    kept: list[GridPoint] = []
+    found = Oracle(best=None, tried=tried)
+    for number, point in enumerate(good[:finalists]):
+        final = _measured(beds, mix, changed, point.settings, seed, final_windows)
+        if final.missed <= _MAY_MISS:
+            kept.append(final)
+        found = Oracle(best=max(kept, key=lambda point: point.progress, default=None), tried=tried)
+        seen(found, (len(settings) * _FIRST_WINDOWS + (number + 1) * final_windows) / windows)
+    return found
 
 
 def _measured(beds: Beds, mix: Mix, changed: bool, settings: Settings, seed: int, count: int) -> GridPoint:

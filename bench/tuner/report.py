@@ -33,7 +33,7 @@ def rows(result: TunerResult) -> list[list[str]]:
     made = []
     for mix in result.mixes:
         changed = {found.arm: found for found in mix.judge("changed")}
-        made += [[mix.name, cold.arm, *_cells(cold), *_cells(changed[cold.arm])] for cold in mix.judge("cold")]
+        made += [[mix.name, cold.arm, *_cells(cold), *_cells(changed.get(cold.arm))] for cold in mix.judge("cold")]
     return made
 
 
@@ -42,7 +42,9 @@ def warm_rows(result: TunerResult) -> list[list[str]]:
     return [[mix.name, *_cells(found)] for mix in result.mixes for found in mix.judge("warm")]
 
 
-def _cells(found: Judgement) -> list[str]:
+def _cells(found: Judgement | None) -> list[str]:
+    if found is None:  # not measured
+        return ["-", "-", "-"]
     return [_windows(found.within), f"{found.settled:.3f}", f"{found.missed:.1%}"]
 
 

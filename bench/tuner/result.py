@@ -34,7 +34,8 @@ class Spot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One arm through all windows with one seed. ``settings``: in force from each window number on, where they changed.
 
-    ``cpu_s``: processor time of the arm's own decisions.
+    ``cpu_s``: processor time of the arm's own decisions; ``change_at``: the window before which the mix changed, where
+    that is not the mix' own (arms that never change their settings may run for fewer windows).
     """
 
     arm: str
@@ -42,6 +43,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     spots: list[Spot]
     settings: dict[int, Settings] = {}
     cpu_s: float = 0.0
+    change_at: int | None = None
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,36 +80,47 @@ class MixResult(msgspec.Struct, frozen=True, kw_only=True):
         return next(alike, None)
 
     def judge(self, phase: str) -> list[Judgement]:
-        """Every arm in ``cold`` (before the change), ``changed`` (after it) or ``warm``."""
+        """Every arm that ran in ``cold`` (before the change), ``changed`` (after it) or ``warm``."""
         arms = dict.fromkeys(run.arm for run in self.runs if run.arm != "oracle")
         wanted = [arm for arm in arms if (arm == "warm") is (phase == "warm")]
-        return [self._judge(arm, phase) for arm in wanted]
+        pairs = {arm: self._pairs(arm, phase) for arm in wanted}
+        return [_judge(arm, found) for arm, found in pairs.items() if found]
 
-    def _judge(self, arm: str, phase: str) -> Judgement:
-        reached: list[int | None] = []
-        settled, missed = [], []
-        for run in self.runs:
-            if run.arm != arm:
-                continue
-            own, best = self._part(run, phase), self._part(self._oracle(run.seed), phase)
-            reached.append(_within(own, best))
-            tail = -(-len(own) // 3)
-            settled.append(_mean(own[-tail:]) / max(_mean(best[len(own) - tail : len(own)]), 1e-9))
-            counted = own[WARM_UP:] or own
-            missed.append(sum(spot.missed for spot in counted) / len(counted))
-        known = [windows for windows in reached if windows is not None]
-        return Judgement(
-            arm=arm,
-            within=max(known) if len(known) == len(reached) else None,
-            settled=statistics.fmean(settled),
-            missed=statistics.fmean(missed),
-        )
+    def _pairs(self, arm: str, phase: str) -> list[tuple[list[Spot], list[Spot]]]:
+        """The windows of each of the arm's runs beside the oracle's; a run that was cut short may have none."""
+        runs = [run for run in self.runs if run.arm == arm]
+        pairs = [(self._part(run, phase), self._oracle(run.seed, phase)) for run in runs]
+        return [(own, best) for own, best in pairs if own and best]
 
-    def _oracle(self, seed: int) -> Run:
-        return next(run for run in self.runs if run.arm == "oracle" and run.seed == seed)
+    def _oracle(self, seed: int, phase: str) -> list[Spot]:
+        found = (run for run in self.runs if run.arm == "oracle" and run.seed == seed)
+        return next((self._part(run, phase) for run in found), [])
 
     def _part(self, run: Run, phase: str) -> list[Spot]:
-        return run.spots[self.change_at :] if phase == "changed" else run.spots[: self.change_at]
+        change_at = self.change_at if run.change_at is None else run.change_at
+        return run.spots[change_at:] if phase == "changed" else run.spots[:change_at]
+
+
+def _judge(arm: str, pairs: Sequence[tuple[list[Spot], list[Spot]]]) -> Judgement:
+    reached = [_within(own, best) for own, best in pairs]
+    known = [windows for windows in reached if windows is not None]
+    settled, missed = [], []
+    for own, best in pairs:
+        tail = -(-len(own) // 3)
+        settled.append(_mean(own[-tail:]) / max(_mean(_beside(best, len(own) - tail, len(own))), 1e-9))
+        counted = own[WARM_UP:] or own
+        missed.append(sum(spot.missed for spot in counted) / len(counted))
+    return Judgement(
+        arm=arm,
+        within=max(known) if len(known) == len(reached) else None,
+        settled=statistics.fmean(settled),
+        missed=statistics.fmean(missed),
+    )
+
+
+def _beside(best: Sequence[Spot], start: int, end: int) -> Sequence[Spot]:
+    """The oracle's windows with the same requests; where it ran for fewer, all of them."""
+    return best[start:end] if end <= len(best) else best
 
 
 def _mean(spots: Sequence[Spot]) -> float:
@@ -117,8 +130,9 @@ def _mean(spots: Sequence[Spot]) -> float:
 def _within(own: Sequence[Spot], best: Sequence[Spot]) -> int | None:
     """The first window from which five reach enough on average, with at most one miss among them."""
     for start in range(len(own) - ROLL + 1):
-        part = slice(start, start + ROLL)
-        if _mean(own[part]) >= ENOUGH * _mean(best[part]) and sum(spot.missed for spot in own[part]) <= 1:
+        part = own[start : start + ROLL]
+        reached = _mean(part) >= ENOUGH * _mean(_beside(best, start, start + ROLL))
+        if reached and sum(spot.missed for spot in part) <= 1:
             return start
     return None
 

@@ -81,9 +81,9 @@ def test_without_an_agent_nothing_is_held() -> None:
 def test_the_whole_proof_runs_and_its_arms_see_the_same_requests(web: Mix) -> None:
     options = proof.Options(arms=("driver", "gpsched", "random", "tuner"), windows=(8, 6), seeds=1, coarse=True)
     seen: list[int] = []
-    result = proof.run({"web": web}, options, finished=lambda so_far: seen.append(len(so_far.mixes)))
+    result = proof.run({"web": web}, options, kept=lambda so_far: seen.append(len(so_far.mixes)))
     (found,) = result.mixes
-    assert seen == [1]
+    assert set(seen) == {1}
     assert found.before.best is not None
     assert {run.arm for run in found.runs} == {"oracle", "driver", "gpsched", "random", "tuner", "warm"}
     assert all(len(run.spots) == 14 for run in found.runs if run.arm not in ("warm", "oracle"))
@@ -94,3 +94,20 @@ def test_the_whole_proof_runs_and_its_arms_see_the_same_requests(web: Mix) -> No
     assert again.mixes[0].before == found.before
     kept = {run.arm for run in again.mixes[0].runs if run in found.runs}
     assert {"oracle", "driver", "gpsched", "random"} <= kept
+
+
+def test_a_run_that_is_interrupted_keeps_every_window_it_has(web: Mix) -> None:
+    options = proof.Options(arms=("gpsched", "tuner"), windows=(8, 0), static_windows=5, seeds=1, coarse=True)
+    kept: list[proof.TunerResult] = []
+
+    def interrupt(so_far: proof.TunerResult) -> None:
+        kept.append(so_far)
+        if any(run.arm == "tuner" and len(run.spots) == 6 for mix in so_far.mixes for run in mix.runs):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        proof.run({"web": web}, options, kept=interrupt)
+    (found,) = kept[-1].mixes
+    assert found.before.best is not None
+    assert {run.arm: len(run.spots) for run in found.runs} == {"oracle": 5, "tuner": 6}
+    assert len(kept[5].mixes[0].before.tried) > 0  # of the grid, too

@@ -81,6 +81,24 @@ class TestJudgement:
         (warm,) = mix_result(*runs).judge("warm")
         assert (warm.arm, warm.within) == ("warm", 0)
 
+    def test_an_oracle_of_fewer_windows_stands_for_all_of_them(self) -> None:
+        short = run("oracle", [0.8, 0.9, 1.0])
+        (cold,) = mix_result(short, run("tuner", [0.9] * 30)).judge("cold")
+        assert (cold.within, cold.settled) == (0, pytest.approx(1.0))
+
+    def test_an_arm_of_fewer_windows_changes_when_it_says(self) -> None:
+        static = msgspec.structs.replace(run("gpsched", [0.9] * 4 + [0.45] * 4), change_at=4)
+        found = mix_result(ORACLE, static)
+        assert found.judge("cold")[0].settled == pytest.approx(1.0)
+        assert found.judge("changed")[0].settled == pytest.approx(0.5)
+
+    def test_what_was_not_run_is_not_judged(self) -> None:
+        cut_short = mix_result(run("oracle", [0.9] * 10), run("tuner", [0.9] * 10))
+        assert [one.arm for one in cut_short.judge("cold")] == ["tuner"]
+        assert cut_short.judge("changed") == []
+        assert mix_result().judge("cold") == []
+        assert "| web | tuner | 0 | 1.000 | 0.0% | - | - | - |" in markdown(result(cut_short))
+
     def test_targets_are_counted_over_mixes(self) -> None:
         good = mix_result(ORACLE, run("tuner", [0.9] * 50))
         bad = mix_result(ORACLE, run("tuner", [0.1] * 50))
