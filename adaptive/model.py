@@ -38,7 +38,12 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HintsView(msgspec.Struct, frozen=True, kw_only=True):
-    """What was learnt about a latency-critical process's bursts, and what the reservations did since the start."""
+    """What was learnt about a latency-critical process's bursts, and what the reservations did since the start.
+
+    ``margin``: how long before its first launch each burst was reserved; ``unreserved`` bursts were not. ``in_vain``:
+    reservations that no launch followed. ``reacted_us``: p50 and p99 of the last times from when a reservation was due
+    to its first control.
+    """
 
     state: str
     trigger: str | None = None
@@ -47,6 +52,10 @@ class HintsView(msgspec.Struct, frozen=True, kw_only=True):
     reservations: int = 0
     hidden_us: float = 0.0
     wasted_us: float = 0.0
+    margin: Histogram | None = None
+    unreserved: int = 0
+    in_vain: int = 0
+    reacted_us: dict[str, float] = {}
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):

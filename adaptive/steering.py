@@ -115,7 +115,7 @@ class Steering:
                 if (process := self._registry.get(record.pid)) and process.mechanism == "timeslice":
                     continue  # only its place in the order
                 self.contention.reserved(record)
-                self._telemetry.reservation(record)
+                self._telemetry.reservation(record, self._due_us(record))
                 kept = self.records.setdefault(record.pid, [])
                 kept.append(record)
                 del kept[:-100]
@@ -254,7 +254,7 @@ class Steering:
             case BurstBegan(time_us=now, reserved_us=reserved):
                 self.log.began(pid, now, reserved, self._need_us(pid))
                 self.contention.began(pid, now)
-                self._telemetry.began(pid)
+                self._telemetry.began(pid, now)
                 self.freezing.began(pid)
             case BurstEnded(burst=burst):
                 self.log.ended(pid, burst)
@@ -300,6 +300,14 @@ class Steering:
         if process is None or process.mechanism != "hold" or not record.begin_ns:
             return record
         return replace(record, ready_ns=record.begin_ns + round(self._costs["hold"].need_us * 1000))
+
+    def _due_us(self, record: Record) -> float | None:
+        """How long after its trigger a reservation was to begin; a hint names a time that the record does not have."""
+        for plan in self._published.plans:
+            if plan.pid == record.pid and record.trigger < len(plan.triggers):
+                trigger = plan.triggers[record.trigger]
+                return None if trigger.kind == Kind.HINT else float(trigger.offset_us)
+        return None
 
     def _need_us(self, pid: int) -> float:
         process = self._registry.get(pid)

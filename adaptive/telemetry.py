@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpsched.adaptive.actuator.records import Record
+from gpsched.adaptive.foresight import Foresight
 from gpsched.adaptive.hints.bursts import Burst
 from gpsched.adaptive.hints.model import Choice
 from gpsched.adaptive.histogram import DurationHistogram
@@ -27,9 +28,10 @@ class Telemetry:
         self._active: set[int] = set()
         self.occupancy = Occupancy()
 
-    def began(self, pid: int) -> None:
+    def began(self, pid: int, launch_us: float) -> None:
         """The first launch of a burst."""
         self._active.add(pid)
+        self._processes[pid].foresight.began(launch_us)
 
     def active(self) -> frozenset[int]:
         """Return the processes in a burst now."""
@@ -46,10 +48,11 @@ class Telemetry:
             figures.put("burst", burst.start_us, burst.end_us)
             self.occupancy.burst(pid, burst.start_us, burst.end_us)
 
-    def reservation(self, record: Record) -> None:
-        """A reservation ended."""
+    def reservation(self, record: Record, due_us: float | None = None) -> None:
+        """A reservation ended. ``due_us``: how long after its trigger it was to begin; None where nobody knows."""
         figures = self._processes[record.pid]
         figures.reservations += 1
+        figures.foresight.reservation(record, due_us)
         figures.wasted_us += record.waste_us
         if record.hidden_us is not None:
             figures.hidden_us += record.hidden_us
@@ -81,6 +84,7 @@ class Telemetry:
 class _Figures:
     def __init__(self) -> None:
         self.latency, self.hidden = DurationHistogram(), DurationHistogram()
+        self.foresight = Foresight()
         self.recent: deque[float] = deque(maxlen=_RECENT)
         self.bursts = self.reservations = 0
         self.hidden_us = self.wasted_us = 0.0
@@ -106,11 +110,10 @@ class _Figures:
         ]
 
 
-def _percentiles(durations: Iterable[float]) -> dict[str, float]:
+def _percentiles(durations: Iterable[float], percents: tuple[int, ...] = (50, 90, 99)) -> dict[str, float]:
     """The nearest-rank percentiles of at least one duration."""
     ordered = sorted(durations)
-    ranks = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-    return {name: round(ordered[math.ceil(share * len(ordered)) - 1], 1) for name, share in ranks.items()}
+    return {f"p{each}": round(ordered[math.ceil(each / 100 * len(ordered)) - 1], 1) for each in percents}
 
 
 def _hints(choice: Choice, figures: _Figures) -> HintsView:
@@ -123,4 +126,8 @@ def _hints(choice: Choice, figures: _Figures) -> HintsView:
         reservations=figures.reservations,
         hidden_us=figures.hidden_us,
         wasted_us=figures.wasted_us,
+        margin=figures.foresight.margin.view() if figures.reservations else None,
+        unreserved=figures.foresight.unreserved,
+        in_vain=figures.foresight.in_vain,
+        reacted_us=_percentiles(reacted, (50, 99)) if (reacted := figures.foresight.reacted_us) else {},
     )

@@ -46,11 +46,37 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reserved(msgspec.Struct, frozen=True, kw_only=True):
-    """What the reservations for one service did during an arm."""
+    """What the reservations for one service did during an arm.
+
+    ``early`` of ``bursts`` were reserved at least 200 µs before their first launch (a count, interpolated where time is
+    stretched); ``in_vain``: reservations that no launch followed.
+    """
 
     reservations: int
     hidden_us: float
     wasted_us: float
+    bursts: int = 0
+    early: float = 0.0
+    in_vain: int = 0
+
+
+class Hints(msgspec.Struct, frozen=True, kw_only=True):
+    """How well the bursts of one service were foreseen in an arm; shares are None where nothing was reserved.
+
+    ``trigger`` is the best in force at the end, ``lead_us`` (p1, p50, p99) the time from it to the first launch,
+    ``learned_after`` the bursts until there was one. The shares: of bursts that were reserved at least 200 µs before
+    their first launch, of reservations that no launch followed, of GPU time that was reserved and idle. ``reacted_us``
+    (p50, p99): from when a reservation was due, which is its trigger's event where it is to begin at once, to the
+    actuator's first control; real µs, of the last 1,000.
+    """
+
+    trigger: str | None
+    lead_us: dict[str, float]
+    learned_after: int | None
+    early_share: float | None
+    in_vain_share: float | None
+    wasted_share: float | None
+    reacted_us: dict[str, float] = {}
 
 
 class LcFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +94,7 @@ class LcFigures(msgspec.Struct, frozen=True, kw_only=True):
     p99_over_alone: Ratio | None = None
     reserved: Reserved | None = None
     kept_up: float = 1.0
+    hints: Hints | None = None
 
 
 class BeFigures(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,15 +6,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from gpsched.adaptive.client import Client, RemoteError
+from gpsched.adaptive.hints.model import HintsReport
 from gpsched.adaptive.model import HintsView
-from gpsched.bench import figures, usage
+from gpsched.bench import figures, hints, usage
 from gpsched.bench.arms import AUTOMATIC, Arm, Stage, entered
 from gpsched.bench.errors import ArmUnavailableError
 from gpsched.bench.fleet import Fleet, Switchboard
 from gpsched.bench.kit import Kit, Wrap
 from gpsched.bench.messages import End, Progress, Run
-from gpsched.bench.outcome import ArmResult, BeRun, Block, LcRun, Point, Reserved, Skipped
+from gpsched.bench.outcome import ArmResult, BeRun, Block, Hints, LcRun, Point, Reserved, Skipped
 from gpsched.bench.peers import Peer, serving
 from gpsched.bench.scenario import Scenario
 
@@ -70,7 +73,8 @@ class PointRun:
         self._stages: dict[str | None, Stage] = {}
         self._blocks: dict[str, list[Block]] = {}
         self._levels: dict[str, dict[str, str]] = {}
-        self._hints: dict[str, dict[int, Reserved]] = {}
+        self._reserved: dict[str, dict[int, Reserved]] = {}
+        self._learned: dict[str, dict[int, tuple[HintsReport, HintsView]]] = {}
         self._skipped: list[Skipped] = []
         self._checks: dict[str, End] = {}
         self.commands: dict[str, list[str]] = {}
@@ -160,7 +164,7 @@ class PointRun:
                     stage.fleet.serve(self._pace.warm_up_of(arm, first=arm.name not in self._blocks), seed)
                 if arm.level is not None:
                     stage.check_level(arm)
-                with self._reserved(arm, stage):
+                with self._counting(arm, stage):
                     alone = arm.jobs == "one at a time"
                     block = self._one_at_a_time(stage, seconds) if alone else self._block(stage, seconds, seed)
                 self._blocks.setdefault(arm.name, []).append(block)
@@ -210,22 +214,34 @@ class PointRun:
         return Block(lc=[], be=runs, real_s=time.monotonic() - started)
 
     @contextmanager
-    def _reserved(self, arm: Arm, stage: Stage) -> Iterator[None]:
-        """Add up what the daemon's reservations did meanwhile."""
-        before = _hints(stage)
+    def _counting(self, arm: Arm, stage: Stage) -> Iterator[None]:
+        """Add up what the daemon's reservations did meanwhile, and note what it has learned."""
+        before = hints.counted(stage)
         yield
-        known = self._hints.setdefault(arm.name, {})
-        for index, now in _hints(stage).items():
-            known[index] = _added(known.get(index), before.get(index), now, self._scale)
+        known, learned = self._reserved.setdefault(arm.name, {}), self._learned.setdefault(arm.name, {})
+        for index, now in hints.counted(stage).items():
+            known[index] = hints.added(known.get(index), before.get(index), now, self._scale)
+            if stage.client is not None:
+                learned[index] = stage.client.hints(stage.fleet.services[index].pid), now
+
+    def _hints(self, arm: Arm, index: int) -> Hints | None:
+        """How well a service's bursts were foreseen; None where nobody tried."""
+        learned = self._learned.get(arm.name, {}).get(index)
+        if learned is None:
+            return None
+        return hints.quality(*learned, self._reserved[arm.name][index], self._blocks[arm.name], self._scale)
 
     def _result(self, arm: Arm) -> ArmResult:
         fleet, blocks = self._stages[arm.peer].fleet, self._blocks[arm.name]
         alone, native, be_alone = figures.references(self._blocks, arm.name)
-        reserved, rates = self._hints.get(arm.name, {}), fleet.rates()
+        reserved, rates = self._reserved.get(arm.name, {}), fleet.rates()
         lc_names = fleet.lc_names if arm.load else []
         be_names = fleet.be_names if arm.jobs in ("running", "one at a time") else []
         lc = [
-            figures.lc_figures(index, name, fleet.lcs[index], rates[index], blocks, alone, reserved.get(index))
+            msgspec.structs.replace(
+                figures.lc_figures(index, name, fleet.lcs[index], rates[index], blocks, alone, reserved.get(index)),
+                hints=self._hints(arm, index),
+            )
             for index, name in enumerate(lc_names)
         ]
         be = [
@@ -253,26 +269,6 @@ def _progress(stage: Stage) -> list[Progress]:
 
 def _cpu(stage: Stage) -> float | None:
     return None if stage.client is None else usage.cpu_seconds(stage.client.snapshot().daemon.pid)
-
-
-def _hints(stage: Stage) -> dict[int, HintsView]:
-    """What the daemon counted for each service, by the service's index."""
-    if stage.client is None:
-        return {}
-    index = {service.pid: place for place, service in enumerate(stage.fleet.services)}
-    views = stage.client.snapshot().processes
-    return {index[view.pid]: view.hints for view in views if view.pid in index and view.hints is not None}
-
-
-def _added(known: Reserved | None, before: HintsView | None, now: HintsView, scale: float) -> Reserved:
-    """Add what the daemon counted, by the real clock, since ``before``."""
-    known = known or Reserved(reservations=0, hidden_us=0.0, wasted_us=0.0)
-    before = before or HintsView(state="")
-    return Reserved(
-        reservations=known.reservations + now.reservations - before.reservations,
-        hidden_us=known.hidden_us + (now.hidden_us - before.hidden_us) / scale,
-        wasted_us=known.wasted_us + (now.wasted_us - before.wasted_us) / scale,
-    )
 
 
 def _lc_run(run: Run) -> LcRun:

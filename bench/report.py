@@ -8,7 +8,7 @@ import jinja2
 from gpsched.bench import plots
 from gpsched.bench.figures import mean_over_alone
 from gpsched.bench.outcome import ArmResult, BenchResult, LcFigures, Point, ScenarioResult
-from gpsched.bench.table import ENOUGH_REQUESTS, percent, remarks
+from gpsched.bench.table import ENOUGH_REQUESTS, foreseen, percent, remarks
 
 
 _LC_TITLES = (
@@ -63,6 +63,7 @@ def _point(point: Point, result: ScenarioResult, arms: list[str]) -> dict[str, A
             for arm in point.arms
             for be in arm.be
         ],
+        "foreseen": foreseen(point),
         "skipped": point.skipped,
         "remarks": remarks(point),
         "plots": drawn,

@@ -6,7 +6,7 @@ from rich.table import Table
 
 from gpsched.bench.arms import BE_ALONE, NATIVE
 from gpsched.bench.figures import overall_be
-from gpsched.bench.outcome import ArmResult, BenchResult, LcFigures, Point, ScenarioResult
+from gpsched.bench.outcome import ArmResult, BenchResult, Hints, LcFigures, Point, ScenarioResult
 from gpsched.bench.stats import Ratio
 
 
@@ -51,6 +51,8 @@ def _print_point(point: Point, console: Console) -> None:
         console.print(_table(point, index))
     for skipped in point.skipped:
         console.print(f"skipped {skipped.arm}: {skipped.reason}", style="yellow", markup=False, highlight=False)
+    for line in foreseen(point):
+        console.print(line, markup=False, highlight=False)
     for line in remarks(point):
         console.print(line, style="yellow", markup=False, highlight=False)
 
@@ -65,6 +67,25 @@ def _table(point: Point, index: int) -> Table:
         lc = arm.lc[index] if index < len(arm.lc) else None
         table.add_row(arm.arm, *_latencies(lc), *(_jobs(arm, point) if index == 0 else ()))
     return table
+
+
+def foreseen(point: Point) -> list[str]:
+    """How well the bursts of each service were foreseen, a line for each and arm."""
+    pairs = [(arm.arm, lc.name, lc.hints) for arm in point.arms for lc in arm.lc]
+    return [f"{arm}: {name} {_foreseen(hints)}" for arm, name, hints in pairs if hints is not None]
+
+
+def _foreseen(hints: Hints) -> str:
+    if hints.trigger is None:
+        said = ["nothing announces its bursts"]
+    else:
+        leads = "/".join(f"{us:.0f}" for us in hints.lead_us.values())
+        said = [f"by {hints.trigger}, lead {leads} µs", f"learned after {hints.learned_after} bursts"]
+    shares = ((hints.early_share, "200 µs ahead"), (hints.in_vain_share, "in vain"), (hints.wasted_share, "idle"))
+    said += [f"{share:.1%} {what}" for share, what in shares if share is not None]
+    if hints.reacted_us:
+        said.append(f"control after {'/'.join(f'{us:.0f}' for us in hints.reacted_us.values())} µs")
+    return "; ".join(said)
 
 
 def remarks(point: Point) -> list[str]:

@@ -46,6 +46,7 @@ class Chooser:
         self.table, self.clock, self.announced = table, clock, announced
         self.reservations, self.segmenter = reservations, segmenter
         self.drifts = 0
+        self.learned_after: int | None = None  # bursts until the first triggers
         self._starts: deque[float] = deque(maxlen=64)
         self._lengths: deque[float] = deque(maxlen=128)
         self._wait = self._LEARNING
@@ -221,6 +222,8 @@ class Chooser:
         if choice.state != self.choice.state or _matchers(choice) != _matchers(self.choice):
             self.reservations.fresh(min(sum(trigger.recall for trigger in choice.triggers), 1.0))
         self.choice = choice
+        if choice.triggers and self.learned_after is None:
+            self.learned_after = self.table.burst
         return True
 
     def _burst_limit(self) -> float:

@@ -108,7 +108,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HintsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that ``gpsched hints PID`` shows."""
+    """Everything that ``gpsched hints PID`` shows. ``learned_after``: bursts until something first announced them."""
 
     schema: str = SCHEMA
     pid: int
@@ -122,3 +122,4 @@ class HintsReport(msgspec.Struct, frozen=True, kw_only=True):
     interval_us: float
     drifts: int
     lost_events: int
+    learned_after: int | None = None

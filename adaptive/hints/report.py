@@ -27,6 +27,7 @@ def build_report(pid: int, chooser: Chooser, lost: int) -> HintsReport:
         interval_us=round(chooser.interval_us, 1),
         drifts=chooser.drifts,
         lost_events=lost,
+        learned_after=chooser.learned_after,
     )
 
 

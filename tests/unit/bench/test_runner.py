@@ -9,15 +9,13 @@ import pytest
 
 from gpsched.adaptive.client import RemoteError
 from gpsched.adaptive.errors import UnsupportedHostError
-from gpsched.adaptive.model import DaemonView, HintsView, ProcessView, Snapshot
+from gpsched.adaptive.model import DaemonView, ProcessView, Snapshot
 from gpsched.adaptive.protocol import Failure
 from gpsched.bench import outcome, runner
 from gpsched.bench.device import Device
 from gpsched.bench.errors import NoRealGpuError, ProgramFailedError
 from gpsched.bench.kit import Wrap
-from gpsched.bench.outcome import Reserved
 from gpsched.bench.peers import Peer, load
-from gpsched.bench.point import _added
 from gpsched.bench.table import remarks
 
 
@@ -259,11 +257,3 @@ def test_no_gpu_at_all_is_an_error(daemons: dict[str, NotingDaemon], monkeypatch
     monkeypatch.setattr(runner, "open_device", refuse)
     with pytest.raises(UnsupportedHostError):
         runner.run(runner.prepare(["A"], runner.Options(device="real")))
-
-
-def test_what_the_daemon_counted_is_the_difference_on_the_gpus_clock() -> None:
-    before = HintsView(state="sure", reservations=10, hidden_us=1000.0, wasted_us=50.0)
-    now = HintsView(state="sure", reservations=14, hidden_us=2000.0, wasted_us=100.0)
-    once = _added(None, before, now, 5.0)
-    assert once == Reserved(reservations=4, hidden_us=200.0, wasted_us=10.0)
-    assert _added(once, None, now, 5.0) == Reserved(reservations=18, hidden_us=600.0, wasted_us=30.0)

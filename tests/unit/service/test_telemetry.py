@@ -46,9 +46,22 @@ def test_reservations_become_sums() -> None:
     telemetry.reservation(_record(now_ns))
     telemetry.reservation(_record(now_ns, launch_ns=0, ready_ns=0))  # nothing came
     fields = telemetry.fields(5, Choice(state="sure"))
-    assert fields["hints"] == HintsView(state="sure", reservations=2, hidden_us=300.0, wasted_us=100.0)
+    hints = fields["hints"]
+    assert (hints.reservations, hints.hidden_us, hints.wasted_us, hints.in_vain) == (2, 300.0, 100.0, 1)
+    assert hints.reacted_us == {}
     assert sum(fields["hidden"].counts) == 1
     assert [span.kind for span in fields["spans"]] == ["reservation"]
+
+
+def test_foresight_is_part_of_the_view() -> None:
+    telemetry, now_ns = Telemetry(), 10_000_000
+    telemetry.began(5, (now_ns - 400_000) / 1000)
+    telemetry.reservation(_record(now_ns), due_us=60.0)
+    hints = telemetry.fields(5, Choice(state="sure"))["hints"]
+    assert hints.margin.sum_us == 400.0
+    assert hints.unreserved == 0
+    assert hints.reacted_us == {"p50": 40.0, "p99": 40.0}
+    assert telemetry.fields(6, Choice(state="sure"))["hints"] == HintsView(state="sure")
 
 
 def test_the_timeline_is_bounded_and_near_spans_are_one() -> None:

@@ -1,0 +1,58 @@
+"""How well reservations foresaw the bursts of one process: those of the actuator against the launches that came."""
+
+from collections import deque
+
+from gpsched.adaptive.actuator.records import Reason, Record
+from gpsched.adaptive.histogram import DurationHistogram
+
+
+_BOUNDS_US = [float(step * 10**power) for power in range(1, 7) for step in (1, 2, 5)]
+_PENDING = 256
+_RECENT = 1000
+
+
+class Foresight:
+    """Counts since the start. Times are µs of CLOCK_MONOTONIC.
+
+    Bursts come from the learner and reservations from the actuator, each in order of time but not among one another: a
+    burst is judged by the first reservation that ended after its launch, for then all earlier ones are known.
+
+    ``margin``: from the start of the reservation to the launch, of bursts that were reserved before; ``unreserved``:
+    how many were not. ``reacted_us``: the last times from when a reservation was due to its first control.
+    """
+
+    def __init__(self) -> None:
+        self.margin = DurationHistogram(_BOUNDS_US)
+        self.unreserved = self.in_vain = 0
+        self.reacted_us: deque[float] = deque(maxlen=_RECENT)
+        self._launches: deque[float] = deque(maxlen=_PENDING)
+        self._reserved: deque[tuple[float, float]] = deque(maxlen=_PENDING)
+
+    def began(self, launch_us: float) -> None:
+        """A burst began."""
+        self._launches.append(launch_us)
+        self._judge()
+
+    def reservation(self, record: Record, due_us: float | None) -> None:
+        """A reservation ended. ``due_us``: how long after its trigger it was to begin; None where nobody knows."""
+        if not record.begin_ns:
+            return
+        vain = record.reason is Reason.NO_LAUNCH or (not record.launch_ns and record.reason is not Reason.EXIT)
+        self.in_vain += vain
+        begin_us = record.begin_ns / 1000
+        if due_us is not None and (late_us := begin_us - record.trigger_ns / 1000 - due_us) >= 0.0:
+            self.reacted_us.append(late_us)
+        self._reserved.append((begin_us, record.end_ns / 1000))
+        self._judge()
+
+    def _judge(self) -> None:
+        while self._launches and self._reserved:
+            begin_us, end_us = self._reserved[0]
+            if end_us < self._launches[0]:
+                self._reserved.popleft()
+                continue
+            margin_us = self._launches.popleft() - begin_us
+            if margin_us > 0.0:
+                self.margin.observe(margin_us)
+            else:
+                self.unreserved += 1

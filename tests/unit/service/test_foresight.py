@@ -1,0 +1,59 @@
+"""Bursts are judged by the reservations of the actuator, whichever is heard of first."""
+
+import itertools
+
+import pytest
+
+from gpsched.adaptive.actuator.records import Reason, Record
+from gpsched.adaptive.foresight import Foresight
+from gpsched.adaptive.histogram import above
+
+
+def record(begin_us: int, launch_us: int, end_us: int, reason: Reason = Reason.SYNC) -> Record:
+    times = {"trigger_ns": begin_us - 20, "begin_ns": begin_us, "ready_ns": begin_us, "launch_ns": launch_us}
+    times |= {"end_ns": end_us, "undone_ns": end_us}
+    return Record(
+        sequence=1, pid=5, gpu=0, trigger=0, reason=reason, merged=0, controls=1, failures=0, last_status=0,
+        **{name: 1000 * us for name, us in times.items()},
+    )  # fmt: skip
+
+
+# Reserved early; late; two bursts in one reservation, the second early by that; none; and one right at its launch.
+RECORDS = [record(1000, 1300, 1500), record(2000, 2050, 2300), record(3000, 3250, 3600), record(5010, 5000, 5200)]
+LAUNCHES = [1300.0, 2050.0, 3250.0, 3500.0, 4000.0, 5000.0]
+
+
+@pytest.mark.parametrize("ahead", range(7))
+def test_the_order_in_which_both_are_heard_of_does_not_matter(ahead: int) -> None:
+    found = Foresight()
+    launches = iter(LAUNCHES)
+    for launch in itertools.islice(launches, ahead):
+        found.began(launch)
+    for one in RECORDS:
+        found.reservation(one, None)
+        for launch in itertools.islice(launches, 2):
+            found.began(launch)
+    margins = found.margin.view()
+    assert (sum(margins.counts), margins.sum_us, found.unreserved) == (4, 300.0 + 50.0 + 250.0 + 500.0, 2)
+    assert above(margins, 200.0) == 3
+
+
+def test_reservations_without_a_launch_are_in_vain() -> None:
+    found = Foresight()
+    for one in (
+        record(1000, 0, 1500, Reason.NO_LAUNCH),
+        record(2000, 2100, 2500, Reason.NO_LAUNCH),  # a burst came, but not the one that was announced within it
+        record(3000, 0, 3500, Reason.WITHDRAWN),
+        record(4000, 0, 4500, Reason.EXIT),
+        record(0, 0, 5000, Reason.WITHDRAWN),  # before it began
+        record(6000, 6100, 6500, Reason.LIMIT),
+    ):
+        found.reservation(one, 0.0)
+    assert found.in_vain == 3
+
+
+def test_reaction_counts_from_when_a_reservation_was_due() -> None:
+    found = Foresight()
+    for due_us in (0.0, 5.0, None, 500.0):  # nobody knows; planned otherwise by now
+        found.reservation(record(1000, 1300, 1500), due_us)
+    assert list(found.reacted_us) == [20.0, 15.0]
