@@ -1,5 +1,6 @@
 """How well reservations foresaw the bursts of one process: those of the actuator against the launches that came."""
 
+import math
 from collections import deque
 
 from gpsched.adaptive.actuator.records import Reason, Record
@@ -9,6 +10,11 @@ from gpsched.adaptive.histogram import DurationHistogram
 _BOUNDS_US = [float(step * 10**power) for power in range(1, 7) for step in (1, 2, 5)]
 _PENDING = 256
 _RECENT = 1000
+_REACTION_US, _MOST_REACTION_US, _STEP_US = (
+    40,
+    100,
+    20,
+)  # until measured; on a machine that is too busy; plans change by
 
 
 class Foresight:
@@ -33,16 +39,15 @@ class Foresight:
         self._launches.append(launch_us)
         self._judge()
 
-    def reservation(self, record: Record, due_us: float | None) -> None:
-        """A reservation ended. ``due_us``: how long after its trigger it was to begin; None where nobody knows."""
+    def reservation(self, record: Record, reacted_us: float | None) -> None:
+        """A reservation ended. ``reacted_us``: see ``reacted_us`` of this module."""
         if not record.begin_ns:
             return
         vain = record.reason is Reason.NO_LAUNCH or (not record.launch_ns and record.reason is not Reason.EXIT)
         self.in_vain += vain
-        begin_us = record.begin_ns / 1000
-        if due_us is not None and (late_us := begin_us - record.trigger_ns / 1000 - due_us) >= 0.0:
-            self.reacted_us.append(late_us)
-        self._reserved.append((begin_us, record.end_ns / 1000))
+        if reacted_us is not None:
+            self.reacted_us.append(reacted_us)
+        self._reserved.append((record.begin_ns / 1000, record.end_ns / 1000))
         self._judge()
 
     def _judge(self) -> None:
@@ -56,3 +61,36 @@ class Foresight:
                 self.margin.observe(margin_us)
             else:
                 self.unreserved += 1
+
+
+class Reaction:
+    """How much earlier than learned reservations are asked for, since the actuator needs time to begin: ``us``.
+
+    The 90th percentile: a µs of a service's latency is worth ten of an idle GPU (``hints.leads.WASTE_WEIGHT``).
+    """
+
+    _EVERY = 64
+
+    def __init__(self) -> None:
+        self.us = _REACTION_US
+        self._seen: deque[float] = deque(maxlen=8 * self._EVERY)
+        self._new = 0
+
+    def add(self, reacted_us: float) -> bool:
+        """Learn from one reservation; True when ``us`` changed."""
+        self._seen.append(reacted_us)
+        self._new += 1
+        if self._new < self._EVERY:
+            return False
+        self._new, before = 0, self.us
+        usual = sorted(self._seen)[len(self._seen) * 9 // 10]
+        self.us = min(math.ceil(usual / _STEP_US) * _STEP_US, _MOST_REACTION_US)
+        return self.us != before
+
+
+def reacted_us(record: Record, due_us: float | None) -> float | None:
+    """From when a reservation was due, ``due_us`` after its trigger, to its first control; None where nobody knows."""
+    if due_us is None or not record.begin_ns:
+        return None
+    reacted = (record.begin_ns - record.trigger_ns) / 1000 - due_us
+    return reacted if reacted >= 0.0 else None  # it was planned otherwise

@@ -4,6 +4,7 @@ The slow way of docs/design.md: events feed a learner per latency-critical proce
 turns both into plans, and the actuator executes them without us.
 """
 
+import dataclasses
 import logging
 import select
 import time
@@ -20,6 +21,7 @@ from gpsched.adaptive.config import Config
 from gpsched.adaptive.contention import Contention
 from gpsched.adaptive.driver.files import DriverFiles
 from gpsched.adaptive.errors import GpschedError, ProcessGoneError
+from gpsched.adaptive.foresight import Reaction, reacted_us
 from gpsched.adaptive.freezing import Freezes, Freezing
 from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.hints.observations import Lost, Tick
@@ -77,7 +79,7 @@ class Steering:
         self._ends = select.epoll()
         self._changed = False
         self.records: dict[int, list[Record]] = {}
-        self._telemetry = Telemetry()
+        self._telemetry, self._reaction = Telemetry(), Reaction()
         self.log = BurstLog()
         self.contention = Contention(registry, costs)
         self.learners = Learners(registry, costs["reserve"])
@@ -115,7 +117,9 @@ class Steering:
                 if (process := self._registry.get(record.pid)) and process.mechanism == "timeslice":
                     continue  # only its place in the order
                 self.contention.reserved(record)
-                self._telemetry.reservation(record, self._due_us(record))
+                reacted = reacted_us(record, self._due_us(record))
+                self._changed |= reacted is not None and self._reaction.add(reacted)
+                self._telemetry.reservation(record, reacted)
                 kept = self.records.setdefault(record.pid, [])
                 kept.append(record)
                 del kept[:-100]
@@ -190,7 +194,8 @@ class Steering:
 
     def situation(self) -> Situation:
         """Return what plans and slices depend on beside the processes."""
-        return self.contention.situation(self.config, lambda: self._running() is not None)
+        situation = self.contention.situation(self.config, lambda: self._running() is not None)
+        return dataclasses.replace(situation, reaction_us=self._reaction.us)
 
     def turns(self) -> frozenset[int | None]:
         """GPUs whose best-effort processes take turns."""
@@ -268,7 +273,7 @@ class Steering:
                 self.freezing.announce(pid, start, until)
                 if matcher.kind in plans.ANNOUNCED:
                     shift = self._config_of(self._registry.get(pid)).reservations.offset_shift_us
-                    self._announce(pid, start + shift, Hint.RESERVE)
+                    self._announce(pid, start + shift - self._reaction.us, Hint.RESERVE)
             case Release(time_us=now):
                 self.freezing.released(pid)
                 self._announce(pid, now, Hint.CANCEL)

@@ -48,11 +48,11 @@ class Telemetry:
             figures.put("burst", burst.start_us, burst.end_us)
             self.occupancy.burst(pid, burst.start_us, burst.end_us)
 
-    def reservation(self, record: Record, due_us: float | None = None) -> None:
-        """A reservation ended. ``due_us``: how long after its trigger it was to begin; None where nobody knows."""
+    def reservation(self, record: Record, reacted_us: float | None = None) -> None:
+        """A reservation ended. ``reacted_us``: from when it was due to its first control; None where nobody knows."""
         figures = self._processes[record.pid]
         figures.reservations += 1
-        figures.foresight.reservation(record, due_us)
+        figures.foresight.reservation(record, reacted_us)
         figures.wasted_us += record.waste_us
         if record.hidden_us is not None:
             figures.hidden_us += record.hidden_us

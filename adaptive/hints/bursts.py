@@ -3,7 +3,8 @@
 Work is outstanding per (context, stream). A synchronisation covers what was launched before it was entered. When
 nothing is outstanding the burst is over, unless the next launch follows within a learned quiet time (a decode loop that
 synchronises for every token: one reservation across tokens where that is cheaper). What is never synchronised, because
-another stream waits for it or because the program polls memory, is closed by a second learned quiet time.
+another stream waits for it or because the program polls memory, is closed by a second learned quiet time. A program
+that does synchronise may pause for long between two launches (its interpreter, a full queue), and is waited for.
 """
 
 from collections import OrderedDict, deque
@@ -39,6 +40,7 @@ class BurstSegmenter:
     TAIL_US = 100_000.0  # longest wait for a query's success
     STREAMS = 256  # outstanding streams and recorded events kept, so that leaks of handles cost no memory
     _IMPLICIT_AFTER = 3  # bursts that a stream outlived unsynchronised until it is taken to be joined by another
+    _PATIENT_US, _PATIENCE = 20_000.0, 4  # how long a synchronisation is waited for, and how many in a row that fail
 
     def __init__(self, gap_us: float) -> None:
         self.start_us: float | None = None
@@ -54,7 +56,8 @@ class BurstSegmenter:
         self._tail_us = 0.0
         self._unsynced: OrderedDict[Work, int] = OrderedDict()
         self.between = QuietTime(gap_us, default=0.0)
-        self.open = QuietTime(gap_us, default=20_000.0, least=500.0, most=50_000.0)
+        self.open = QuietTime(gap_us, default=self._PATIENT_US, least=500.0, most=50_000.0)
+        self._unsynchronised = self._PATIENCE  # bursts since the last that a synchronisation ended
 
     @property
     def active(self) -> bool:
@@ -130,7 +133,7 @@ class BurstSegmenter:
             return None
         if self._synced_us is not None and not self._waits():
             return self._close(self._synced_us, "sync") if now_us > self._synced_us + self.between.us else None
-        if not self._entered and now_us > self._last_us + max(self.open.us, self._tail_us):
+        if not self._entered and now_us > self._last_us + self._open_us():
             self._note_unsynced()
             return self._close(self._last_us, "quiet")
         if now_us > self.start_us + self.LIMIT_US:
@@ -148,6 +151,10 @@ class BurstSegmenter:
         self._outstanding[work] = (self._sequence, tid)
         if len(self._outstanding) > self.STREAMS:
             self._outstanding.popitem(last=False)
+
+    def _open_us(self) -> float:
+        least = self._PATIENT_US if self._unsynchronised < self._PATIENCE else 0.0
+        return max(self.open.us, self._tail_us, least)
 
     def _waits(self) -> bool:
         return bool(self._outstanding) and not self._only_implicit()
@@ -200,6 +207,7 @@ class BurstSegmenter:
         burst = Burst(self.start_us, max(end_us, self.start_us), self._launches, by, self._gaps)
         self.start_us = self._synced_us = None
         self._closed_by = by
+        self._unsynchronised = 0 if by == "sync" else self._PATIENCE if by == "limit" else self._unsynchronised + 1
         self._outstanding.clear()
         self._entered.clear()
         return burst

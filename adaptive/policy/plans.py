@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
+from msgspec.structs import replace
+
 from gpsched.adaptive.actuator.plans import GpuPlan, Mechanism, Member, Plan, PlanSet, Role, Trigger
 from gpsched.adaptive.config import Reservations
 from gpsched.adaptive.hints.model import Choice
@@ -66,6 +68,7 @@ def build(
             continue
         index = len(gpus)
         own = tuned.get(gpu, settings)
+        own = replace(own, offset_shift_us=own.offset_shift_us - situation.reaction_us)
         crowded = bool(lc and be) and gpu in situation.crowded
         slo_us = min((process.slo_us for process in lc if process.slo_us is not None), default=None)
         rest = floor.breaks(situation.crowded[gpu], own.break_us, slo_us) if crowded else (0, 0)
@@ -122,7 +125,6 @@ def _plan(process: Process, choice: Choice, index: int, settings: Reservations, 
         limit_us=round(limit),
         launch_within_us=round(min(limit, max(waits, default=limit))),
         quiet_us=round(choice.quiet_us) + settings.quiet_extra_us,
-        release_calls=frozenset({Call.GRAPH_LAUNCH}),  # one launch is the burst; else a sync tells that all is queued
         max_per_second=settings.max_per_second,
         rank=standing.rank,
         due_us=standing.due_us,

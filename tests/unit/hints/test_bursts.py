@@ -156,6 +156,27 @@ def test_what_is_never_synchronised_is_closed_by_a_quiet_time_between_burst_and_
     assert 200.0 < segmenter.open.us < 8_000.0
 
 
+def test_a_pause_between_launches_ends_no_burst_of_a_program_that_synchronises(segmenter: BurstSegmenter) -> None:
+    """An eager program launches at once, but for a rare pause of its interpreter that is longer than all before."""
+    bursts = []
+    for start in range(1_000, 1_000_000, 10_000):
+        time = float(start)
+        for launch in range(300):
+            bursts.append(segmenter.advance(time))
+            segmenter.launch(Launch(time, 1, 7))
+            time += 4_000.0 if launch == 150 and start % 70_000 == 11_000 else 5.0
+        bursts.append(sync(segmenter, time, SyncScope.STREAM, 7))
+    ended = [burst for burst in bursts if burst]
+    assert [burst.closed_by for burst in ended] == ["sync"] * 100
+    # When it no longer does, the launches alone tell, after a second.
+    for start in range(1_010_000, 2_210_000, 10_000):
+        for launch in range(300):
+            bursts.append(segmenter.advance(start + launch * 5.0))
+            segmenter.launch(Launch(start + launch * 5.0, 1, 7))
+        bursts.append(segmenter.advance(start + 9_000.0))
+    assert [burst.closed_by for burst in bursts[-3000:] if burst] == ["quiet"] * 10
+
+
 def test_a_lost_return_is_noticed_when_the_thread_goes_on(segmenter: BurstSegmenter) -> None:
     segmenter.launch(Launch(100.0, 1, 7))
     segmenter.sync_enter(SyncEnter(110.0, 1))

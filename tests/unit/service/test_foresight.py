@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from gpsched.adaptive.actuator.records import Reason, Record
-from gpsched.adaptive.foresight import Foresight
+from gpsched.adaptive.foresight import Foresight, Reaction, reacted_us
 from gpsched.adaptive.histogram import above
 
 
@@ -48,12 +48,24 @@ def test_reservations_without_a_launch_are_in_vain() -> None:
         record(0, 0, 5000, Reason.WITHDRAWN),  # before it began
         record(6000, 6100, 6500, Reason.LIMIT),
     ):
-        found.reservation(one, 0.0)
+        found.reservation(one, None)
     assert found.in_vain == 3
 
 
 def test_reaction_counts_from_when_a_reservation_was_due() -> None:
-    found = Foresight()
-    for due_us in (0.0, 5.0, None, 500.0):  # nobody knows; planned otherwise by now
-        found.reservation(record(1000, 1300, 1500), due_us)
-    assert list(found.reacted_us) == [20.0, 15.0]
+    one = record(1000, 1300, 1500)
+    assert [reacted_us(one, due) for due in (0.0, 5.0, None, 500.0)] == [20.0, 15.0, None, None]
+    assert reacted_us(record(0, 1300, 1500), 0.0) is None
+
+
+def test_reservations_are_asked_for_earlier_by_the_usual_reaction() -> None:
+    reaction = Reaction()
+    first = reaction.us
+    assert not any(reaction.add(15.0) for _ in range(63))
+    assert reaction.add(15.0)
+    assert reaction.us == 20 < first
+    assert [reaction.add(15.0 if index % 5 else 47.0) for index in range(64 * 8)].count(True) == 1
+    assert reaction.us == 60
+    for _ in range(64 * 8):
+        reaction.add(1e6)
+    assert reaction.us == 100  # a machine that is too busy

@@ -56,7 +56,7 @@ def test_reservations_become_sums() -> None:
 def test_foresight_is_part_of_the_view() -> None:
     telemetry, now_ns = Telemetry(), 10_000_000
     telemetry.began(5, (now_ns - 400_000) / 1000)
-    telemetry.reservation(_record(now_ns), due_us=60.0)
+    telemetry.reservation(_record(now_ns), reacted_us=40.0)
     hints = telemetry.fields(5, Choice(state="sure"))["hints"]
     assert hints.margin.sum_us == 400.0
     assert hints.unreserved == 0
