@@ -19,6 +19,10 @@ _LEGEND = (
     "alone: mean over the arm resident; SLO: share over it; BE: rate over native co-run; gap: longest without\n"
     "progress; CPU: gpsched's, of one core"
 )
+_FORESEEN_LEGEND = (
+    "foreseen: time from the trigger to the first launch (p1/p50/p99); bursts reserved 200 µs ahead of it;\n"
+    "reservations without a launch; GPU time reserved and idle; from due to first control (p50/p99, real time)"
+)
 
 
 def print_result(result: BenchResult, console: Console) -> None:
@@ -29,6 +33,8 @@ def print_result(result: BenchResult, console: Console) -> None:
     for scenario in result.scenarios:
         _print_scenario(scenario, console)
     console.print(_LEGEND, style="dim", highlight=False)
+    if any(foreseen(point) for scenario in result.scenarios for point in scenario.points):
+        console.print(_FORESEEN_LEGEND, style="dim", highlight=False)
 
 
 def _print_scenario(scenario: ScenarioResult, console: Console) -> None:
@@ -77,10 +83,10 @@ def foreseen(point: Point) -> list[str]:
 
 def _foreseen(hints: Hints) -> str:
     if hints.trigger is None:
-        said = ["nothing announces its bursts"]
+        said = ["is not foreseen: nothing announces its bursts"]
     else:
         leads = "/".join(f"{us:.0f}" for us in hints.lead_us.values())
-        said = [f"by {hints.trigger}, lead {leads} µs", f"learned after {hints.learned_after} bursts"]
+        said = [f"foreseen by {hints.trigger}, lead {leads} µs", f"learned after {hints.learned_after} bursts"]
     shares = ((hints.early_share, "200 µs ahead"), (hints.in_vain_share, "in vain"), (hints.wasted_share, "idle"))
     said += [f"{share:.1%} {what}" for share, what in shares if share is not None]
     if hints.reacted_us:

@@ -102,6 +102,7 @@ def test_each_arm_knows_its_own_programs(result: outcome.BenchResult) -> None:
     assert set(static.levels) == {"LC service", "LC bert", "BE job", "BE bfs"}
     assert static.levels["LC service"].startswith("timeslice")
     assert static.daemon_cpu is not None
+    assert all(lc.hints is not None and lc.hints.early_share is None for lc in static.lc)  # it reserves nothing
     assert 0 < static.daemon_cpu < 1
     assert arm(result, "default").daemon_cpu is None
     assert all(one.switches_per_s is not None for one in result.scenarios[0].points[0].arms if one.lc)

@@ -4,6 +4,7 @@ import io
 import re
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from rich.console import Console
@@ -14,7 +15,7 @@ from gpsched.bench.compare import compare, judge
 from gpsched.bench.figures import overall_be
 from gpsched.bench.report import render
 from gpsched.bench.stats import Interval, Ratio
-from gpsched.bench.table import print_result
+from gpsched.bench.table import foreseen, print_result
 from gpsched.cli.main import main
 from tests.unit.bench.bench_samples import result
 
@@ -101,6 +102,36 @@ def test_table_fits_80_columns_and_says_what_is_wrong() -> None:
     for said in ("skipped freeze: no <cgroup>", "2 events were lost", "STATE CORRUPTED: BE job", "FAILED: it died"):
         assert said in text
     assert "only" not in shown(result())  # 1200 requests are enough
+
+
+def test_each_service_is_told_how_well_it_was_foreseen() -> None:
+    line = (
+        "gpsched: service foreseen by socket_read, lead 500/520/600 µs; learned after 17 bursts; 99.5% 200 µs ahead; "
+        "0.0% in vain; 0.7% idle; control after 30/120 µs"
+    )
+    one = result()
+    assert foreseen(one.scenarios[0].points[0]) == [line]
+    assert " ".join(shown(one).split()).count(line) == 1
+    assert line in render(one)
+    nothing = outcome.Hints(
+        trigger=None, lead_us={}, learned_after=None, early_share=None, in_vain_share=None, wasted_share=None
+    )
+    (managed,) = (arm for arm in one.scenarios[0].points[0].arms if arm.arm == "gpsched")
+    unforeseen = msgspec.structs.replace(managed, lc=[msgspec.structs.replace(managed.lc[0], hints=nothing)])
+    point = msgspec.structs.replace(one.scenarios[0].points[0], arms=[unforeseen])
+    assert foreseen(point) == ["gpsched: service is not foreseen: nothing announces its bursts"]
+
+
+def test_results_from_before_hints_were_judged_can_be_read(tmp_path: Path) -> None:
+    raw = msgspec.to_builtins(result())
+    for arm in raw["scenarios"][0]["points"][0]["arms"]:
+        for lc in arm["lc"]:
+            del lc["hints"]
+            lc["reserved"] = {"reservations": 1, "hidden_us": 1.0, "wasted_us": 1.0}
+    (tmp_path / "old.json").write_bytes(msgspec.json.encode(raw))
+    old = outcome.read(tmp_path / "old.json").scenarios[0].points[0]
+    assert [arm.lc[0].hints for arm in old.arms] == [None, None, None]
+    assert old.arms[0].lc[0].reserved == outcome.Reserved(reservations=1, hidden_us=1.0, wasted_us=1.0)
 
 
 def test_page_needs_nothing_else_and_escapes() -> None:
