@@ -10,11 +10,9 @@ from gpsched.adaptive.histogram import DurationHistogram
 _BOUNDS_US = [float(step * 10**power) for power in range(1, 7) for step in (1, 2, 5)]
 _PENDING = 256
 _RECENT = 1000
-_REACTION_US, _MOST_REACTION_US, _STEP_US = (
-    40,
-    100,
-    20,
-)  # until measured; on a machine that is too busy; plans change by
+#: From when a reservation is due until it begins, until measured: the actuator's start, and a hold's launch. µs.
+FIRST_US = {"reserve": 60, "hold": 100}
+_MOST_US, _STEP_US = 300, 20  # on a machine that is too busy; what makes a difference
 
 
 class Foresight:
@@ -64,15 +62,16 @@ class Foresight:
 
 
 class Reaction:
-    """How much earlier than learned reservations are asked for, since the actuator needs time to begin: ``us``.
+    """How long it takes from when a reservation is due until it begins, on this machine: ``us``.
 
     The 90th percentile: a µs of a service's latency is worth ten of an idle GPU (``hints.leads.WASTE_WEIGHT``).
     """
 
     _EVERY = 64
 
-    def __init__(self) -> None:
-        self.us = _REACTION_US
+    def __init__(self, first_us: int) -> None:
+        """``first_us``: until measured."""
+        self.us = first_us
         self._seen: deque[float] = deque(maxlen=8 * self._EVERY)
         self._new = 0
 
@@ -84,13 +83,17 @@ class Reaction:
             return False
         self._new, before = 0, self.us
         usual = sorted(self._seen)[len(self._seen) * 9 // 10]
-        self.us = min(math.ceil(usual / _STEP_US) * _STEP_US, _MOST_REACTION_US)
+        self.us = min(math.ceil(usual / _STEP_US) * _STEP_US, _MOST_US)
         return self.us != before
 
 
-def reacted_us(record: Record, due_us: float | None) -> float | None:
-    """From when a reservation was due, ``due_us`` after its trigger, to its first control; None where nobody knows."""
-    if due_us is None or not record.begin_ns:
+def reacted_us(record: Record, due_us: float | None, *, hold: bool = False) -> float | None:
+    """From when a reservation was due, ``due_us`` after its trigger, until it began; None where nobody knows.
+
+    It begins with its first control; a ``hold`` with its launch, which the actuator notes as ``ready_ns``.
+    """
+    begin_ns = record.ready_ns if hold else record.begin_ns
+    if due_us is None or not begin_ns:
         return None
-    reacted = (record.begin_ns - record.trigger_ns) / 1000 - due_us
+    reacted = (begin_ns - record.trigger_ns) / 1000 - due_us
     return reacted if reacted >= 0.0 else None  # it was planned otherwise

@@ -50,6 +50,11 @@ class Levels:
         process.mechanism = level
         learner.set_costs(self._costs[level if level != "timeslice" else available[-1]])
 
+    def set_costs(self, costs: Mapping[str, Costs]) -> None:
+        """Other costs were found: levels are chosen anew by them."""
+        self._costs = costs
+        self.renew()
+
     def possible(self, pid: int, *, actuator: bool) -> tuple[Level, ...]:
         """Return the levels that this process could have."""
         if not actuator:

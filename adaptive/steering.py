@@ -4,7 +4,6 @@ The slow way of docs/design.md: events feed a learner per latency-critical proce
 turns both into plans, and the actuator executes them without us.
 """
 
-import dataclasses
 import logging
 import select
 import time
@@ -21,7 +20,7 @@ from gpsched.adaptive.config import Config
 from gpsched.adaptive.contention import Contention
 from gpsched.adaptive.driver.files import DriverFiles
 from gpsched.adaptive.errors import GpschedError, ProcessGoneError
-from gpsched.adaptive.foresight import Reaction, reacted_us
+from gpsched.adaptive.foresight import FIRST_US, Reaction, reacted_us
 from gpsched.adaptive.freezing import Freezes, Freezing
 from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.hints.observations import Lost, Tick
@@ -79,11 +78,12 @@ class Steering:
         self._ends = select.epoll()
         self._changed = False
         self.records: dict[int, list[Record]] = {}
-        self._telemetry, self._reaction = Telemetry(), Reaction()
+        self._telemetry = Telemetry()
+        self._reactions = {level: Reaction(first_us) for level, first_us in FIRST_US.items()}
         self.log = BurstLog()
         self.contention = Contention(registry, costs)
         self.learners = Learners(registry, costs["reserve"])
-        self._levels = Levels(self.learners, costs)
+        self._levels = Levels(self.learners, self._reckoned_costs())
 
     # ---- what the kernel and the clock report
 
@@ -112,17 +112,8 @@ class Steering:
             self._take(pid, output)
         self.freezing.update()
         if self._actuator is not None:
-            for record in map(self._reckoned, self._actuator.records()):
-                log.debug("%s", record)
-                if (process := self._registry.get(record.pid)) and process.mechanism == "timeslice":
-                    continue  # only its place in the order
-                self.contention.reserved(record)
-                reacted = reacted_us(record, self._due_us(record))
-                self._changed |= reacted is not None and self._reaction.add(reacted)
-                self._telemetry.reservation(record, reacted)
-                kept = self.records.setdefault(record.pid, [])
-                kept.append(record)
-                del kept[:-100]
+            for record in self._actuator.records():
+                self._record(record)
             if any(len(gpu.turns_us) > 1 for gpu in self._published.gpus):
                 self._telemetry.occupancy.turns(self._published, self._actuator.turns(), now)
         self._changed |= self.contention.update(self.config, self.tuned)
@@ -194,8 +185,7 @@ class Steering:
 
     def situation(self) -> Situation:
         """Return what plans and slices depend on beside the processes."""
-        situation = self.contention.situation(self.config, lambda: self._running() is not None)
-        return dataclasses.replace(situation, reaction_us=self._reaction.us)
+        return self.contention.situation(self.config, lambda: self._running() is not None)
 
     def turns(self) -> frozenset[int | None]:
         """GPUs whose best-effort processes take turns."""
@@ -252,6 +242,32 @@ class Steering:
 
     # ---- inside
 
+    def _record(self, record: Record) -> None:
+        """Take what the actuator did for one reservation."""
+        log.debug("%s", record)
+        process = self._registry.get(record.pid)
+        if process is not None and process.mechanism == "timeslice":
+            return  # only its place in the order
+        level = process.mechanism if process else ""
+        reacted = reacted_us(record, self._due_us(record), hold=level == "hold")
+        if reacted is not None and level in self._reactions and self._reactions[level].add(reacted):
+            self._levels.set_costs(self._reckoned_costs())
+            self._changed = True
+        record = self._reckoned(record)
+        self.contention.reserved(record)
+        self._telemetry.reservation(record, reacted)
+        kept = self.records.setdefault(record.pid, [])
+        kept.append(record)
+        del kept[:-100]
+
+    def _reckoned_costs(self) -> dict[str, Costs]:
+        """To be in time a reservation has to be due earlier by what the actuator takes to begin it."""
+        late_us = {level: reaction.us for level, reaction in self._reactions.items()}
+        return {
+            level: replace(costs, need_us=costs.need_us + late_us.get(level, 0.0))
+            for level, costs in self._costs.items()
+        }
+
     def _take(self, pid: int, output: Output) -> None:
         match output:
             case ChoiceChanged():
@@ -273,7 +289,7 @@ class Steering:
                 self.freezing.announce(pid, start, until)
                 if matcher.kind in plans.ANNOUNCED:
                     shift = self._config_of(self._registry.get(pid)).reservations.offset_shift_us
-                    self._announce(pid, start + shift - self._reaction.us, Hint.RESERVE)
+                    self._announce(pid, start + shift, Hint.RESERVE)
             case Release(time_us=now):
                 self.freezing.released(pid)
                 self._announce(pid, now, Hint.CANCEL)
@@ -300,11 +316,12 @@ class Steering:
         return self.tuned.get(gpus[0], self.config) if gpus else self.config
 
     def _reckoned(self, record: Record) -> Record:
-        """Nobody sees when a hold gets the GPU: after what that takes by calibration."""
+        """Nobody sees when a hold gets the GPU: after what that takes by calibration, from its launch on."""
         process = self._registry.get(record.pid)
-        if process is None or process.mechanism != "hold" or not record.begin_ns:
+        if process is None or process.mechanism != "hold" or not record.ready_ns:
             return record
-        return replace(record, ready_ns=record.begin_ns + round(self._costs["hold"].need_us * 1000))
+        need_ns = round(self._costs["hold"].need_us * 1000)
+        return replace(record, begin_ns=record.ready_ns, ready_ns=record.ready_ns + need_ns)
 
     def _due_us(self, record: Record) -> float | None:
         """How long after its trigger a reservation was to begin; a hint names a time that the record does not have."""

@@ -81,9 +81,10 @@ class Trigger:
 class Plan:
     """What to do for one latency-critical process on one GPU; see ``struct ga_plan`` for each field.
 
-    ``end_calls``: synchronous calls whose return ends a burst. ``release_calls``: calls whose return says that the
-    burst is queued, so that the hold may end ``release_us`` later. ``rank`` and ``due_us``: who goes first where
-    reservations with ``Mechanism.ORDER`` meet; the higher rank, then the earlier trigger plus ``due_us`` (0: never).
+    ``end_calls``: synchronous calls whose return ends a burst. ``release_calls``: calls that may wait for the burst
+    inside; the hold ends ``release_us`` after the entry of one that no other call follows. ``rank`` and ``due_us``: who
+    goes first where reservations with ``Mechanism.ORDER`` meet; the higher rank, then the earlier trigger plus
+    ``due_us`` (0: never).
     """
 
     pid: int
@@ -94,8 +95,8 @@ class Plan:
     launch_within_us: int = 0
     quiet_us: int = 0
     end_calls: frozenset[Call] = frozenset({Call.STREAM_SYNC, Call.EVENT_SYNC, Call.CTX_SYNC, Call.COPY_D2H})
-    release_calls: frozenset[Call] = frozenset()
-    release_us: int = 10
+    release_calls: frozenset[Call] = frozenset({Call.COPY_D2H})
+    release_us: int = 100
     hold_kernels: int = 2
     max_per_second: int = 0
     rank: int = 0

@@ -3,8 +3,6 @@
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
-from msgspec.structs import replace
-
 from gpsched.adaptive.actuator.plans import GpuPlan, Mechanism, Member, Plan, PlanSet, Role, Trigger
 from gpsched.adaptive.config import Reservations
 from gpsched.adaptive.hints.model import Choice
@@ -68,7 +66,6 @@ def build(
             continue
         index = len(gpus)
         own = tuned.get(gpu, settings)
-        own = replace(own, offset_shift_us=own.offset_shift_us - situation.reaction_us)
         crowded = bool(lc and be) and gpu in situation.crowded
         slo_us = min((process.slo_us for process in lc if process.slo_us is not None), default=None)
         rest = floor.breaks(situation.crowded[gpu], own.break_us, slo_us) if crowded else (0, 0)

@@ -19,8 +19,7 @@ class Situation:
 
     ``together``: slices in µs on GPUs whose several best-effort processes run together instead of in turns.
     ``control_us``: how long keeping a process off the GPU takes; ``switch_us``: a change of context. ``actuator``:
-    whether there is one, so that crowded GPUs can have breaks; ``reaction_us``: from when a reservation is due to its
-    first control.
+    whether there is one, so that crowded GPUs can have breaks.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -32,7 +31,6 @@ class Situation:
     control_us: float = 700.0
     switch_us: float = 190.0
     actuator: bool = True
-    reaction_us: int = 0
 
     def standings(
         self, lc: Sequence[Process], *, best_effort: bool, first_us: int = 1_000_000, gives_way_us: int = 1

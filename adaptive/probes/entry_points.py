@@ -67,6 +67,8 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "cuStreamSynchronize": EntryPoint(Call.STREAM_SYNC, 1),
     "cuEventSynchronize": EntryPoint(Call.EVENT_SYNC, 1),
     "cuCtxSynchronize": EntryPoint(Call.CTX_SYNC),
+    # Giving memory back waits for all that runs, a hold included.
+    **{name: EntryPoint(Call.CTX_SYNC) for name in ("cuMemFree", "cuMemFreeHost", "cuMemHostUnregister")},
     "cuStreamQuery": EntryPoint(Call.STREAM_QUERY, 1),
     "cuEventQuery": EntryPoint(Call.EVENT_QUERY, 1),
     "cuEventRecord": EntryPoint(Call.EVENT_RECORD, 1, 2, True),  # the stream takes the place of the size

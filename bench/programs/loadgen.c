@@ -26,6 +26,7 @@
 #define BURST_REQUESTS 5  /* a bursty arrival process sends this many... */
 #define BURST_SPACING 0.1 /* ... this share of the mean period apart */
 #define MAX_REQUESTS 1000000
+#define PATIENCE_US 1e6 /* beyond twice the planned time */
 
 const char *const arrival_names[] = {"constant", "poisson", "bursty", "jitter", NULL, NULL};
 
@@ -193,12 +194,27 @@ static int await_replies(struct sample *samples, double until_us)
 	return got;
 }
 
-static void send_all(struct sample *samples, long requests)
+/* When no more is sent to a service that falls behind: the load would never end. */
+static double patience(const struct sample *samples, long requests)
 {
+	double last = samples[requests - 1].due;
+
+	return last + (last - samples[0].due) + PATIENCE_US;
+}
+
+/* Returns how many were sent, and answered. */
+static long send_all(struct sample *samples, long requests)
+{
+	double until = patience(samples, requests);
 	long sent = 0, answered = 0;
 
 	while (answered < requests) {
 		bool due = sent < requests && clock_now_us() >= samples[sent].due;
+
+		if (sent && sent < requests && clock_now_us() >= until) {
+			requests = sent;
+			continue;
+		}
 
 		if (due && send_on_free(samples, sent)) {
 			sent++;
@@ -207,6 +223,7 @@ static void send_all(struct sample *samples, long requests)
 		/* Nothing to send now: the next arrival ends the wait, unless it could not be sent anyway. */
 		answered += await_replies(samples, sent < requests && !due ? samples[sent].due : 0);
 	}
+	return requests;
 }
 
 static void print_array(const char *name, const struct sample *samples, long requests,
@@ -261,17 +278,17 @@ static void print_summary(struct sample *samples, long requests)
 static void run(const struct load *load, struct sample *samples)
 {
 	double start = samples[0].due;
+	long requests = send_all(samples, load->requests);
 
-	send_all(samples, load->requests);
 	printf("{\"event\":\"run\",\"requests\":%ld,\"rate\":%g,\"arrival\":\"%s\",\"seed\":%ld,\"start_us\":%.1f,"
 	       "\"end_us\":%.1f",
-	       load->requests, load->rate, load->arrival == ARRIVAL_TRACE ? "trace" : arrival_names[load->arrival],
+	       requests, load->rate, load->arrival == ARRIVAL_TRACE ? "trace" : arrival_names[load->arrival],
 	       load->seed, start, clock_now_us());
-	print_array("latency_us", samples, load->requests, latency);
-	print_array("scheduled_us", samples, load->requests, scheduled);
-	print_array("server_us", samples, load->requests, server);
-	print_array("gpu_us", samples, load->requests, gpu);
-	print_summary(samples, load->requests);
+	print_array("latency_us", samples, requests, latency);
+	print_array("scheduled_us", samples, requests, scheduled);
+	print_array("server_us", samples, requests, server);
+	print_array("gpu_us", samples, requests, gpu);
+	print_summary(samples, requests);
 	free(samples);
 }
 

@@ -15,7 +15,6 @@ from tests.sim.actuator_bed import BE_US, LC_US, OWN_US, Bed, until
 
 
 pytestmark = [pytest.mark.sim, pytest.mark.root, pytest.mark.bpf]
-HOLD = {"release_calls": frozenset({Call.GRAPH_LAUNCH})}
 
 
 @pytest.fixture
@@ -117,7 +116,7 @@ def test_holds_hide_the_switch(hold_bed):
     hold_bed.publish(hold_bed.plan(Mechanism.NONE))
     hold_bed.requests(20)
     without = hold_bed.waits()
-    hold_bed.publish(hold_bed.plan(Mechanism.HOLD, **HOLD))
+    hold_bed.publish(hold_bed.plan(Mechanism.HOLD))
     hold_bed.requests(20)
     held = hold_bed.waits()
     assert held[len(held) // 4] * 3 < without[len(without) // 4]
@@ -127,7 +126,7 @@ def test_holds_hide_the_switch(hold_bed):
 
 def test_the_agents_own_launches_are_not_bursts(hold_bed):
     """They come at once; the program's first one only after its preparation, which is busy waiting."""
-    hold_bed.publish(hold_bed.plan(Mechanism.HOLD, **HOLD))
+    hold_bed.publish(hold_bed.plan(Mechanism.HOLD))
     hold_bed.requests(5)
     records = hold_bed.actuator.records()
     assert [record.reason for record in records] == [Reason.SYNC] * 5
@@ -135,7 +134,7 @@ def test_the_agents_own_launches_are_not_bursts(hold_bed):
 
 
 def test_a_hold_whose_actuator_died_ends_at_its_limit(hold_bed):
-    hold_bed.publish(hold_bed.plan(Mechanism.HOLD, limit_us=40_000, **HOLD))
+    hold_bed.publish(hold_bed.plan(Mechanism.HOLD, limit_us=40_000))
     hold_bed.announce()
     until(lambda: page(hold_bed)[9] == 1)
     os.kill(hold_bed.actuator.pid, signal.SIGKILL)
@@ -144,7 +143,7 @@ def test_a_hold_whose_actuator_died_ends_at_its_limit(hold_bed):
 
 
 def test_a_hold_without_burst_ends_at_its_limit(hold_bed):
-    hold_bed.publish(hold_bed.plan(Mechanism.HOLD, limit_us=20_000, **HOLD))
+    hold_bed.publish(hold_bed.plan(Mechanism.HOLD, limit_us=20_000))
     hold_bed.announce()
     (record,) = until(hold_bed.actuator.records)
     assert record.reason is Reason.LIMIT

@@ -59,9 +59,10 @@ struct plan {
 	unsigned syncs_inside;
 	__u64 start_at, limit_at, launch_by, quiet_at, release_at; /* NEVER when not awaited */
 	__u64 reserved_at;
-	__u64 due_at;  /* NEVER without due_us */
-	__u64 rate_ns; /* leaky bucket: the time at which it is empty */
-	__u32 hold;    /* sequence number of the hold that runs, 0: none */
+	__u64 due_at;	  /* NEVER without due_us */
+	__u64 rate_ns;	  /* leaky bucket: the time at which it is empty */
+	__u32 hold;	  /* sequence number of the hold that runs, 0: none */
+	__u32 hold_asked; /* of the last one asked for */
 	struct ga_record record;
 	struct gs_event ahead; /* announces a burst after the present one; kind 0: none */
 };
@@ -165,5 +166,6 @@ struct gs_hold_page *hold_map(int fd);
 void hold_unmap(struct gs_hold_page *page);
 void hold_ring(struct actuator *a, struct plan *p);
 void hold_release(struct actuator *a, struct plan *p);
+__u64 hold_launched_ns(struct actuator *a, const struct plan *p);
 
 #endif

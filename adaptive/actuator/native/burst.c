@@ -180,7 +180,9 @@ static bool ends_hold(const struct plan *p, const struct gs_event *event)
 
 static void on_enter(struct actuator *a, struct plan *p, const struct gs_event *event, bool sync, __u64 now)
 {
-	p->quiet_at = NEVER;
+	p->quiet_at = p->release_at = NEVER;
+	if (p->launched && is_in(event, p->plan.release_calls))
+		p->release_at = event->time_ns + p->plan.release_us * US;
 	if (sync)
 		p->syncs_inside++;
 	if (ends_hold(p, event))
@@ -191,8 +193,6 @@ static void on_enter(struct actuator *a, struct plan *p, const struct gs_event *
 
 static void on_return(struct actuator *a, struct plan *p, const struct gs_event *event, bool sync, __u64 now)
 {
-	if (is_in(event, p->plan.release_calls) && p->hold)
-		p->release_at = earlier(p->release_at, event->time_ns + p->plan.release_us * US);
 	if (sync) {
 		if (!is_in(event, QUERIES) && p->syncs_inside) /* a query has no entry */
 			p->syncs_inside--;
@@ -263,6 +263,8 @@ void burst_end(struct actuator *a, struct plan *p, __u32 reason, __u64 now)
 void burst_finish(struct actuator *a, struct plan *p, __u64 now)
 {
 	p->record.undone_ns = now;
+	if (p->plan.mechanism & GA_HOLD && p->record.begin_ns)
+		p->record.ready_ns = p->hold_asked ? hold_launched_ns(a, p) : 0;
 	record_write(a, &p->record);
 	p->phase = IDLE;
 	if (p->leaving)

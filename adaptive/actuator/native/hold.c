@@ -50,11 +50,13 @@ void hold_ring(struct actuator *a, struct plan *p)
 {
 	struct gs_hold_page *page = page_of(a, p);
 
+	p->hold_asked = 0;
 	if (!page || !__atomic_load_n(&page->ready, __ATOMIC_ACQUIRE))
 		return;
 	p->hold = page->wanted + 1;
 	if (!p->hold)
 		p->hold = 1; /* 0 says "none" */
+	p->hold_asked = p->hold;
 	page->kernels = p->plan.hold_kernels;
 	page->limit_us = (__u32)((p->limit_at - p->reserved_at) / US);
 	__atomic_store_n(&page->wanted, p->hold, __ATOMIC_RELEASE);
@@ -71,4 +73,14 @@ void hold_release(struct actuator *a, struct plan *p)
 		ring(page);
 	}
 	p->hold = 0;
+}
+
+/* The hold has the GPU a switch later; 0 when its kernels were never launched. */
+__u64 hold_launched_ns(struct actuator *a, const struct plan *p)
+{
+	const struct gs_hold_page *page = page_of(a, p);
+
+	if (!page || __atomic_load_n(&page->launched, __ATOMIC_ACQUIRE) != p->hold_asked)
+		return 0;
+	return page->launched_ns;
 }

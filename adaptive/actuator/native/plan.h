@@ -83,8 +83,8 @@ struct ga_plan {
 	    launch_within_us; /* given up when no launch follows within this time of the first control; 0: the limit */
 	__u32 quiet_us;	      /* how long after the end condition the reservation waits for more work */
 	__u32 end_calls;      /* synchronous calls whose return ends a burst; 0: only the quiet time does */
-	__u32 release_calls;  /* calls whose return says that the burst is queued: the hold ends */
-	__u32 release_us;     /* that much later */
+	__u32 release_calls;  /* calls that may wait for the burst inside: once all is queued the hold may end, */
+	__u32 release_us;     /* that long after the entry of one which no other call follows */
 	__u32 agent_slot;     /* GA_NO_INDEX without an agent */
 	__u32 agent_tid;      /* its thread: its calls are not the program's */
 	__u32 hold_kernels;
@@ -133,7 +133,7 @@ struct ga_record {
 	__u64 sequence;	  /* from 1; written last */
 	__u64 trigger_ns; /* the event's own time */
 	__u64 begin_ns;	  /* first control issued (or hold rung) */
-	__u64 ready_ns;	  /* all best-effort groups were off the GPU */
+	__u64 ready_ns;	  /* all best-effort groups were off the GPU; of a hold: its kernels were launched */
 	__u64 launch_ns;  /* first launch of the burst */
 	__u64 end_ns;	  /* decided to end */
 	__u64 undone_ns;  /* best-effort work was allowed again */

@@ -124,6 +124,7 @@ static void launch(uint32_t sequence, uint64_t now)
 	}
 	publish_ready();
 	agent.deadline = now + limit_us * 1000ull;
+	agent.page->launched_ns = now_ns();
 	__atomic_store_n(&agent.page->launched, sequence, __ATOMIC_RELEASE);
 }
 

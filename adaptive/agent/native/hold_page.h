@@ -14,7 +14,7 @@
 #define GS_HOLD_FILE "gpsched-hold"
 #define GS_HOLD_THREAD "gpsched-hold" /* name of the agent's thread */
 #define GS_HOLD_MAGIC 0x444c4f48      /* "HOLD" */
-#define GS_HOLD_VERSION 1
+#define GS_HOLD_VERSION 2
 #define GS_HOLD_BYTES 4096
 #define GS_HOLD_MAX_KERNELS 4
 #define GS_HOLD_MAX_LIMIT_US 1000000
@@ -35,6 +35,7 @@ struct gs_hold_page {
 	__u32 launched; /* the last hold whose kernels were launched */
 	__u32 failures; /* CUDA calls that failed */
 	__u32 last_error;
+	__u64 launched_ns; /* when that was done, by CLOCK_MONOTONIC; written before `launched` */
 };
 
 #endif

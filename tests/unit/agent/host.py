@@ -21,11 +21,14 @@ FUTEX_WAKE, SYS_FUTEX = 1, 202
 
 class Page(ctypes.Structure):
     _fields_ = [
-        (name, U32)
-        for name in (
-            *("magic", "version", "bell", "wanted", "released", "kernels", "limit_us", "pad"),
-            *("ready", "launched", "failures", "last_error"),
-        )
+        *(
+            (name, U32)
+            for name in (
+                *("magic", "version", "bell", "wanted", "released", "kernels", "limit_us", "pad"),
+                *("ready", "launched", "failures", "last_error"),
+            )
+        ),
+        ("launched_ns", U64),
     ]
 
 
@@ -92,8 +95,10 @@ def holds_until_released():
     program.make_context()
     assert program.get("fake_launches") == 1  # the first loads the code; it ends at once
     assert (program.launch(0).limit_ns, program.launch(0).sequence) == (0, 0)
+    rung_ns = time.monotonic_ns()
     sequence = program.hold(kernels=2, limit_us=50_000_000)
     until(lambda: program.page.launched == sequence)
+    assert rung_ns < program.page.launched_ns <= time.monotonic_ns()
     assert program.get("fake_launches") == 3
     assert [program.launch(index).sequence for index in (1, 2)] == [1, 1]
     assert (program.launch(1).limit_ns, program.launch(1).threads) == (1_000_000_000, 32)

@@ -129,13 +129,6 @@ def test_a_share_of_the_time_is_a_turn_of_nobody() -> None:
     assert {member.turn for member in two.members if member.role is Role.BE} == {0, 1}
 
 
-def test_reservations_begin_earlier_by_what_the_actuator_takes() -> None:
-    lc, be = _process(1, "lc", 0, mechanism="hold"), _process(2, "be", 0)
-    for kind, offset, before in ((WakeKind.SOCKET_READ, 240, 0), (WakeKind.EXPLICIT, 0, 0), (WakeKind.CLOCK, 0, 0)):
-        (plan,) = plans.build([lc, be], {1: _choice(kind=kind)}, SETTINGS, situation=Situation(reaction_us=60)).plans
-        assert (plan.triggers[0].offset_us, plan.triggers[0].before_us) == (offset, before)
-
-
 def test_a_gpu_may_have_settings_of_its_own() -> None:
     lc, be = _process(1, "lc", 0, 7, mechanism="reserve"), _process(2, "be", 0, 7)
     own = {7: Reservations(offset_shift_us=-100, quiet_extra_us=500, be_share=0.5)}

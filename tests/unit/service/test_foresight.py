@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from msgspec.structs import replace
 
 from gpsched.adaptive.actuator.records import Reason, Record
 from gpsched.adaptive.foresight import Foresight, Reaction, reacted_us
@@ -56,10 +57,12 @@ def test_reaction_counts_from_when_a_reservation_was_due() -> None:
     one = record(1000, 1300, 1500)
     assert [reacted_us(one, due) for due in (0.0, 5.0, None, 500.0)] == [20.0, 15.0, None, None]
     assert reacted_us(record(0, 1300, 1500), 0.0) is None
+    assert reacted_us(replace(one, ready_ns=one.begin_ns + 45_000), 5.0, hold=True) == 60.0
+    assert reacted_us(replace(one, ready_ns=0), 5.0, hold=True) is None  # its kernels were never launched
 
 
-def test_reservations_are_asked_for_earlier_by_the_usual_reaction() -> None:
-    reaction = Reaction()
+def test_the_usual_reaction_is_reckoned_with() -> None:
+    reaction = Reaction(100)
     first = reaction.us
     assert not any(reaction.add(15.0) for _ in range(63))
     assert reaction.add(15.0)
@@ -68,4 +71,4 @@ def test_reservations_are_asked_for_earlier_by_the_usual_reaction() -> None:
     assert reaction.us == 60
     for _ in range(64 * 8):
         reaction.add(1e6)
-    assert reaction.us == 100  # a machine that is too busy
+    assert reaction.us == 300  # a machine that is too busy
