@@ -22,7 +22,8 @@ class Foresight:
     burst is judged by the first reservation that ended after its launch, for then all earlier ones are known.
 
     ``margin``: from the start of the reservation to the launch, of bursts that were reserved before; ``unreserved``:
-    how many were not. ``reacted_us``: the last times from when a reservation was due to its first control.
+    how many were not. A hold starts with its launch. ``reacted_us``: the last times from when a reservation was due to
+    its first control.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class Foresight:
         self._judge()
 
     def reservation(self, record: Record, reacted_us: float | None) -> None:
-        """A reservation ended. ``reacted_us``: see ``reacted_us`` of this module."""
+        """A reservation ended. ``reacted_us``: from when it was due to its first control; None where nobody knows."""
         if not record.begin_ns:
             return
         vain = record.reason is Reason.NO_LAUNCH or (not record.launch_ns and record.reason is not Reason.EXIT)

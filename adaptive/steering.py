@@ -249,13 +249,14 @@ class Steering:
         if process is not None and process.mechanism == "timeslice":
             return  # only its place in the order
         level = process.mechanism if process else ""
-        reacted = reacted_us(record, self._due_us(record), hold=level == "hold")
+        due_us = self._due_us(record)
+        control_us, reacted = reacted_us(record, due_us), reacted_us(record, due_us, hold=level == "hold")
         if reacted is not None and level in self._reactions and self._reactions[level].add(reacted):
             self._levels.set_costs(self._reckoned_costs())
             self._changed = True
         record = self._reckoned(record)
         self.contention.reserved(record)
-        self._telemetry.reservation(record, reacted)
+        self._telemetry.reservation(record, control_us)
         kept = self.records.setdefault(record.pid, [])
         kept.append(record)
         del kept[:-100]

@@ -2,7 +2,7 @@
 
 import time
 
-from gpsched.adaptive.calibration import measure
+from gpsched.adaptive.calibration import measure, store
 from gpsched.adaptive.calibration.errors import CalibrationFailedError, CalibrationTimeoutError
 from gpsched.adaptive.calibration.limit import time_limit
 from gpsched.adaptive.calibration.model import Bursts, Calibration, ControlCost, Figure, ReservedBursts
@@ -50,7 +50,7 @@ def assumed(gpu: Device) -> Calibration:
     return Calibration(
         time_s=time.time(),
         gpu=gpu.name,
-        driver=gpu.driver,
+        driver=store.driver_name(),
         scale=gpu.scale,
         controls={"disable": ControlCost(load=_figure(reserve.control_us, reserve.need_us))},
         bursts=Bursts(

@@ -1,10 +1,11 @@
 """What the daemons of a benchmark are told about the GPU's clock and costs."""
 
 import tomllib
+from pathlib import Path
 
 import pytest
 
-from gpsched.adaptive.calibration.costs import to_costs
+from gpsched.adaptive.calibration import store
 from gpsched.adaptive.config import Reservations
 from gpsched.adaptive.hints.costs import LEVELS
 from gpsched.bench.calibration import assumed
@@ -29,8 +30,9 @@ def test_what_is_set_stays() -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 5.0])
-def test_assumed_costs_are_the_defaults_on_the_gpus_clock(scale: float) -> None:
-    costs = to_costs(assumed(Device(simulated=True, name="g", driver="d", scale=scale, environment={})))
+def test_assumed_costs_are_the_defaults_on_the_gpus_clock(scale: float, tmp_path: Path) -> None:
+    store.save(tmp_path, assumed(Device(simulated=True, name="g", driver="d", scale=scale, environment={})))
+    costs = store.load_costs(tmp_path)  # as the daemon does
     for level in ("reserve", "timeslice"):
         for field in ("switch_us", "residual_us", "need_us", "late_us", "control_us"):
             assert getattr(costs[level], field) == pytest.approx(scale * getattr(LEVELS[level], field), abs=scale)
