@@ -180,7 +180,7 @@ def test_an_unknown_step_names_those_that_exist(
 ) -> None:
     with pytest.raises(SystemExit):
         supervise(tmp_path, monkeypatch, "--only", "singel")
-    assert "known: kernels, targets, models, single" in capsys.readouterr().err
+    assert "known: kernels, targets, http, models, single" in capsys.readouterr().err
 
 
 def test_check_answers_every_question_and_survives_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:

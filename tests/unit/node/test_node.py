@@ -326,7 +326,7 @@ def test_attach_refuses_what_it_cannot_manage(machine: Machine) -> None:
 def test_what_a_hold_hides_is_reckoned_by_its_costs(
     machine: Machine, mechanism: str, launch_us: int, hidden_us: float | None, waste_us: float
 ) -> None:
-    """Its agent launches it 5 µs after the bell, and it gets the GPU when the best-effort context has been switched out: nobody sees that."""
+    """Its agent launches it 5 µs after the bell; it gets the GPU when the other context is out, which nobody sees."""
     pid = machine.start("lc")
     process = machine.node.registry.get(pid)
     assert process is not None
