@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 from collections.abc import Mapping
 
 from gpsched.adaptive.actuator.slots import find_agent
@@ -10,12 +11,14 @@ from gpsched.adaptive.hints.costs import Costs
 from gpsched.adaptive.hints.learner import HintLearner
 from gpsched.adaptive.learning import Learners
 from gpsched.adaptive.model import Level
+from gpsched.adaptive.outcomes import Outcomes
 from gpsched.adaptive.policy.levels import Prospect, choose_level, within
 from gpsched.adaptive.workloads.registry import Process
 
 
 log = logging.getLogger(__name__)
 
+_DISPROVED = "its bursts took longer with {} than without: tried again later"
 _RESERVING: tuple[Level, ...] = ("reserve", "hold")
 
 
@@ -26,6 +29,7 @@ class Levels:
         self._learners, self._costs = learners, costs
         self._chosen: dict[int, tuple[object, ...]] = {}
         self._agents: dict[int, int | None] = {}
+        self._outcomes: dict[int, Outcomes] = {}
 
     def choose(
         self, process: Process, settings: Reservations, waste_budget: float, *, worth: bool, actuator: bool
@@ -35,13 +39,16 @@ class Levels:
         ``worth``: whether the process shares a GPU with who could give way; ``actuator``: whether there is one.
         """
         learner = self._learners.known(process.pid)
-        available = self._available(process.pid, settings.level) if worth and actuator else ()
+        disproved = self._outcomes[process.pid].disproved(time.monotonic()) if process.pid in self._outcomes else ()
+        possible = self._available(process.pid, settings.level) if worth and actuator else ()
+        available = tuple(level for level in possible if level not in disproved)
         basis = (worth, available, learner and (learner.chosen().generation, learner.gaps))
         if self._chosen.get(process.pid) == basis:
             return
         self._chosen[process.pid] = basis
         if learner is None or not available:
-            process.mechanism, process.hint_reason = "timeslice", ""
+            process.mechanism = "timeslice"
+            process.hint_reason = _DISPROVED.format(", ".join(possible)) if possible else ""
             return
         prospects: dict[Level, Prospect] = {level: self._prospect(learner, level) for level in available}
         level, process.hint_reason = choose_level(prospects, process.mechanism, waste_budget)
@@ -49,6 +56,14 @@ class Levels:
             log.info("pid %d: level %s, %s", process.pid, level, process.hint_reason)
         process.mechanism = level
         learner.set_costs(self._costs[level if level != "timeslice" else available[-1]])
+
+    def ended(self, process: Process, length_us: float) -> bool:
+        """A burst is over; True when its level proved to be no good, and another is to be chosen."""
+        outcomes = self._outcomes.setdefault(process.pid, Outcomes())
+        worse = outcomes.ended(process.mechanism, length_us, time.monotonic())
+        if worse:
+            log.info("pid %d: bursts take longer at level %s than without it", process.pid, process.mechanism)
+        return worse
 
     def set_costs(self, costs: Mapping[str, Costs]) -> None:
         """Other costs were found: levels are chosen anew by them."""
@@ -73,6 +88,7 @@ class Levels:
         """The process ended or is left alone."""
         self._chosen.pop(pid, None)
         self._agents.pop(pid, None)
+        self._outcomes.pop(pid, None)
 
     def renew(self) -> None:
         """Settings are new: the next choices are made anew."""

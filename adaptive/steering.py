@@ -282,6 +282,9 @@ class Steering:
                 self.log.ended(pid, burst)
                 self.contention.ended(pid, burst)
                 self._telemetry.burst(pid, burst)
+                process = self._registry.get(pid)
+                if process is not None and self._levels.ended(process, burst.end_us - burst.start_us):
+                    self._changed = True
                 self.freezing.ended(pid)
             case Reserve(start_us=start, until_us=until, trigger=matcher):
                 if learner := self.learners.known(pid):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from gpsched.adaptive.calibration.model import Calibration
 from gpsched.adaptive.errors import ConfigError
 from gpsched.bench.messages import End
 from gpsched.bench.result import Host
@@ -170,13 +171,14 @@ class ScenarioResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BenchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of the benchmark, with every latency."""
+    """One run of the benchmark, with every latency. ``calibration``: what the daemons reckoned with."""
 
     schema: str = SCHEMA
     host: Host
     command: list[str]
     rounds: int
     scenarios: list[ScenarioResult]
+    calibration: Calibration | None = None
 
     @property
     def ok(self) -> bool:

@@ -93,10 +93,15 @@ class PointRun:
             self._turns(others, range(pace.rounds))
             self._finish_jobs()
             self._turns(absent, range(first, pace.rounds))
-            rates = self._finish_services()
+            self._finish_services()
+        return self.so_far(value, arms)
+
+    def so_far(self, value: float | None, arms: list[Arm]) -> Point:
+        """Return what was measured; states of programs that were not ended in order are not among the checks."""
+        stage = self._stages.get(None)
         return Point(
             value=value,
-            rates=rates,
+            rates=stage.fleet.rates() if stage else [],
             arms=[self._result(arm) for arm in arms if self._blocks.get(arm.name)],
             skipped=self._skipped,
             checks=self._checks,
@@ -123,10 +128,9 @@ class PointRun:
         for name, stage in self._stages.items():
             self._check(name, "BE", stage.fleet.finish_jobs())
 
-    def _finish_services(self) -> list[float]:
+    def _finish_services(self) -> None:
         for name, stage in self._stages.items():
             self._check(name, "LC", stage.fleet.finish_services())
-        return self._stages[None].fleet.rates()
 
     def _start(self, peer: str | None, stack: ExitStack) -> None:
         """Start the services of the own fleet, or of a peer's, once."""

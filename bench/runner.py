@@ -112,11 +112,20 @@ def run(
                 told(f"{name}: {what}", (index + share) / len(loaded))
 
             node.open(_scale(chosen), tell)
-            results.append(_Run(name, chosen, node, options, plan.models).run(plan.arms, tell))
+            one = _Run(name, chosen, node, options, plan.models)
+            results.append(one.run(plan.arms, tell))
             if results[-1].error is not None:
                 node.close()  # the next scenario finds a new daemon, and a new embedded GPU
-            result = BenchResult(host=node.host, command=sys.argv, rounds=options.rounds, scenarios=list(results))
+            result = BenchResult(
+                host=node.host,
+                command=sys.argv,
+                rounds=options.rounds,
+                scenarios=list(results),
+                calibration=node.calibration,
+            )
             finished(result)
+            if one.interrupted:
+                raise KeyboardInterrupt
     return result
 
 
@@ -133,7 +142,7 @@ class _Node:
         self._options, self._stack = options, ExitStack()
         self._gpu: Device | None = None
         self._daemons: dict[str, Client] = {}
-        self._calibration: Calibration | None = None
+        self.calibration: Calibration | None = None
         self.notes: list[str] = []
 
     def __enter__(self) -> Self:
@@ -170,16 +179,16 @@ class _Node:
         if not self._daemons:
             self._calibrate()
         if config not in self._daemons:
-            self._daemons[config] = self._stack.enter_context(running_daemon(config, self._calibration))
+            self._daemons[config] = self._stack.enter_context(running_daemon(config, self.calibration))
         return self._daemons[config]
 
     def _calibrate(self) -> None:
         self.notes.clear()
-        self._calibration = assumed(self.gpu)
+        self.calibration = assumed(self.gpu)
         if not self._options.calibrate:
             return
         try:
-            self._calibration = calibrate(self.gpu)
+            self.calibration = calibrate(self.gpu)
         except GpschedError as error:
             self.notes.append(f"not calibrated, the daemons reckon with the costs of an H200: {error}")
 
@@ -205,6 +214,7 @@ class _Run:
     def run(self, arms: list[Arm], told: Told) -> ScenarioResult:
         """Measure all points; an error ends them."""
         error = None
+        self.interrupted = False
         try:
             with Scratch("gpsched-bench-") as folder:
                 skipped = dict(self._unsuited(arms, folder))
@@ -217,6 +227,8 @@ class _Run:
             raise
         except GpschedError as failure:
             error = str(failure)
+        except KeyboardInterrupt:
+            error, self.interrupted = "interrupted", True
         return ScenarioResult(
             name=self._name,
             scenario=self._scenario,
@@ -256,7 +268,11 @@ class _Run:
             )
             traced = Traced(self._options.trace, self._name) if self._options.trace and not self._points else None
             one = PointRun(point, kit, board, daemons, self._options.peers, traced)
-            measured = one.run(value, arms, Pace(self._seconds, self._options.rounds, self._options.warm_up, tell))
-            out = [Skipped(arm=arm, reason=reason) for arm, reason in skipped.items()]
-            self._points.append(msgspec.structs.replace(measured, skipped=out + measured.skipped))
-            self._commands = self._commands or one.commands
+            try:
+                one.run(value, arms, Pace(self._seconds, self._options.rounds, self._options.warm_up, tell))
+            finally:  # what was measured before a program died, or the time was up, counts
+                measured = one.so_far(value, arms)
+                out = [Skipped(arm=arm, reason=reason) for arm, reason in skipped.items()]
+                if measured.arms:
+                    self._points.append(msgspec.structs.replace(measured, skipped=out + measured.skipped))
+                self._commands = self._commands or one.commands

@@ -14,6 +14,7 @@ from gpsched.adaptive.config import Order, Policy
 
 _NEVER_US = float("inf")
 _MIN_SLICE_US = 200  # a change of context costs about as much
+_LEAST_EQUAL_US, _MOST_EQUAL_US = 10_000, 50_000  # slices of equals: what one that never rests takes from the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +62,12 @@ def standings(
     first = min(map(key, contenders))
     leaders = [each for each in contenders if key(each) == first]
     if len(leaders) == len(contenders):
-        reason = f"{len(contenders)} latency-critical processes, none before another ({settings.order}): own slice"
-        return {each.pid: Standing(None, reason) for each in contenders}
+        return _equals(contenders, settings.order, best_effort=best_effort)
     # Two at the shortest slices would starve each other; one of them alone loses nothing by it.
     alone_behind = len(contenders) == 2 and not best_effort
     behind_us = means.gives_way_us if alone_behind else settings.behind_us
-    slices = {each.pid: _slice(each in leaders, len(leaders), means.first_us, behind_us) for each in contenders}
+    first_us = means.first_us if len(leaders) == 1 else _equal_slice(leaders) if best_effort else None
+    slices = {each.pid: first_us if each in leaders else behind_us for each in contenders}
     # Who gives way at once, and whose bursts are shorter than a control takes, need not be kept off.
     in_the_way = [
         each for each in contenders if slices[each.pid] != means.gives_way_us and each.burst_us > means.control_us
@@ -104,10 +105,25 @@ _KEYS: dict[Order, Callable[[Contender], float]] = {
 _NAMES: dict[Order, str] = {"deadline": "objective", "laxity": "laxity", "priority": "priority"}
 
 
-def _slice(leads: bool, leaders: int, first_us: int, behind_us: int) -> int | None:
-    if not leads:
-        return behind_us
-    return first_us if leaders == 1 else None  # the own slice, lest one leader block the other
+def _equals(contenders: Sequence[Contender], order: Order, *, best_effort: bool) -> Mapping[int, Standing]:
+    who = f"{len(contenders)} latency-critical processes, none before another ({order})"
+    if not best_effort:
+        return {each.pid: Standing(None, f"{who}: own slice") for each in contenders}
+    slice_us = _equal_slice(contenders)
+    reason = f"{who}: {slice_us // 1000} ms each, so that no best-effort work comes between"
+    return {each.pid: Standing(slice_us, reason) for each in contenders}
+
+
+def _equal_slice(equals: Sequence[Contender]) -> int:
+    """Long enough for their bursts, since best-effort work has its turn after each slice; not for ever.
+
+    One that never rests would keep the others waiting.
+    """
+    longest_us = max(each.burst_us for each in equals)
+    slice_us = _LEAST_EQUAL_US
+    while slice_us < min(1.5 * longest_us, _MOST_EQUAL_US):
+        slice_us *= 2
+    return min(slice_us, _MOST_EQUAL_US)
 
 
 def _ranks(contenders: Sequence[Contender], order: Order) -> dict[int, int]:

@@ -58,13 +58,24 @@ def test_shares_are_slices_in_proportion() -> None:
 
 
 @pytest.mark.parametrize("order", ["deadline", "laxity", "priority"])
-def test_equals_keep_their_own_slices(order: Order) -> None:
-    for standing in _order(order, Contender(1, 5_000), Contender(2, 5_000), Contender(3, 5_000)):
+def test_equals_alone_keep_their_own_slices(order: Order) -> None:
+    equals = Contender(1, 5_000), Contender(2, 5_000), Contender(3, 5_000)
+    for standing in _order(order, *equals, best_effort=False):
         assert (standing.slice_us, standing.keeps_off, standing.due_us, standing.rank) == (None, False, 0, 0)
 
 
-def test_two_leaders_do_not_block_each_other() -> None:
-    one, other, last = _order("priority", Contender(1, priority=1), Contender(2, priority=1), Contender(3))
+@pytest.mark.parametrize(("burst_us", "slice_us"), [(0.0, 10_000), (6_000.0, 10_000), (9_000.0, 20_000), (1e6, 50_000)])
+def test_no_best_effort_work_comes_between_equals_within_a_burst(burst_us: float, slice_us: int) -> None:
+    """Nor does one of them that never rests block the others for long."""
+    equals = _order("deadline", Contender(1, 5_000, 100.0), Contender(2, 5_000, burst_us))
+    assert [standing.slice_us for standing in equals] == [slice_us] * 2
+    one, other, last = _order("priority", Contender(1, None, burst_us, 1), Contender(2, priority=1), Contender(3))
+    assert (one.slice_us, other.slice_us, last.slice_us) == (slice_us, slice_us, 1_000)
+
+
+def test_two_leaders_alone_do_not_block_each_other() -> None:
+    contenders = Contender(1, priority=1), Contender(2, priority=1), Contender(3)
+    one, other, last = _order("priority", *contenders, best_effort=False)
     assert (one.slice_us, other.slice_us, last.slice_us) == (None, None, 1_000)
 
 

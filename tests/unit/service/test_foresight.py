@@ -67,7 +67,7 @@ def test_the_usual_reaction_is_reckoned_with() -> None:
     assert not any(reaction.add(15.0) for _ in range(63))
     assert reaction.add(15.0)
     assert reaction.us == 20 < first
-    assert [reaction.add(15.0 if index % 5 else 47.0) for index in range(64 * 8)].count(True) == 1
+    assert [reaction.add(57.0 if index % 5 else 15.0) for index in range(64 * 8)].count(True) == 1
     assert reaction.us == 60
     for _ in range(64 * 8):
         reaction.add(1e6)

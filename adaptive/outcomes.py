@@ -1,0 +1,41 @@
+"""Whether a level does what was expected of it: bursts at that level against those that were only switched to."""
+
+from collections import defaultdict, deque
+from statistics import median
+
+from gpsched.adaptive.model import Level
+
+
+_SAMPLES = 64
+_LEAST_BASE, _LEAST = 16, 32  # bursts that tell
+_WORSE, _WORSE_US = 1.02, 10.0  # than at level timeslice: more is no noise
+_PAUSE_S, _LONGEST_PAUSE_S = 60.0, 3600.0
+
+
+class Outcomes:
+    """The lengths of a process' bursts by level. A level that makes them longer is left out for a while, then longer.
+
+    Figures decide on a level beforehand; this notices when they were wrong.
+    """
+
+    def __init__(self) -> None:
+        self._lengths: defaultdict[Level, deque[float]] = defaultdict(lambda: deque(maxlen=_SAMPLES))
+        self._until_s: dict[Level, float] = {}
+        self._pause_s: dict[Level, float] = {}
+
+    def ended(self, level: Level, length_us: float, now_s: float) -> bool:
+        """Take a burst; True when its level has proved to be worse than none."""
+        lengths, base = self._lengths[level], self._lengths["timeslice"]
+        lengths.append(length_us)
+        if level == "timeslice" or len(lengths) < _LEAST or len(base) < _LEAST_BASE:
+            return False
+        if median(lengths) <= median(base) * _WORSE + _WORSE_US:
+            return False
+        pause_s = self._pause_s[level] = min(2 * self._pause_s.get(level, _PAUSE_S / 2), _LONGEST_PAUSE_S)
+        self._until_s[level] = now_s + pause_s
+        lengths.clear()
+        return True
+
+    def disproved(self, now_s: float) -> frozenset[Level]:
+        """Return the levels to leave out now."""
+        return frozenset(level for level, until_s in self._until_s.items() if now_s < until_s)
