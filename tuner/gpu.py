@@ -15,6 +15,7 @@ from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.knobs import KNOBS, Settings, Value
 from gpsched.tuner.memory import Memory
 from gpsched.tuner.model import Change, Expectation, Phase, Point, Window
+from gpsched.tuner.patience import Patiences
 from gpsched.tuner.prior import Demand
 from gpsched.tuner.search import Idea, Search
 from gpsched.tuner.space import SHARE, Space, Work
@@ -28,10 +29,11 @@ _RECHECK = 15  # windows after which a search that had nothing to try looks agai
 _PATIENCE = 3  # windows that a trial may wait for one that can be judged
 _OVERLOAD = -0.7  # a margin from which requests piled up: the next window suffers, whatever its settings
 _WARM_TRUST, _DOUBT = 0.5, 0.2  # what is known from history, and from before a drift, counts for
+_CLEAR = 4.0  # standard deviations of a drift after which what failed is worth trying again
 _CALM_Z, _REFIT = 2.0, 5  # windows that surprise less need no thought, but now and then
 _BUSIER = 1.3  # a load that is so much larger is a busy phase
 _SHARES = (0.8, 0.65, 0.5, 0.4, 0.3, 0.2, 0.1)
-_BASE = 3  # windows at the first settings before anything is tried: how much windows differ by themselves
+_BASE = 5  # learned windows at the first settings before anything is tried: how much windows differ by themselves
 _CHANGING = "the load is changing"
 
 
@@ -48,12 +50,13 @@ class Observed:
 class Step:
     """What follows from a window: ``settings`` for the next one (none: the defaults), and what to remember.
 
-    ``seen``: an earlier change, with what it came to.
+    ``seen``: an earlier change, with what it came to. ``note``: what people should know of the phase.
     """
 
     window: Window
     settings: Settings
     phase: Phase
+    note: str = ""
     changes: list[Change] = field(default_factory=list)
     seen: list[Change] = field(default_factory=list)
 
@@ -70,6 +73,7 @@ class GpuTuner:
         self._recall, self._costs, self._seed = recall, costs, seed
         self._key: str | None = None
         self._work: Work | None = None
+        self._services: list[str] = []
         self._search: Search | None = None
         self._settings: Settings = {}
         self._trial: Change | None = None
@@ -77,8 +81,9 @@ class GpuTuner:
         self._watch = Watch()
         self._calm = self._overloaded = False
         self._windows = self._idle = self._waited = self._pause = self._fruitless = 0
-        self._misses: deque[int] = deque(maxlen=8)  # windows in which trials missed
+        self._misses: deque[int] = deque(maxlen=8)  # windows that missed
         self._need_share = self._protecting = False
+        self._patiences = Patiences()  # of the search for settings that keep the objectives
         self._cap, self._expected = 1.0, 0.0
 
     @property
@@ -157,12 +162,14 @@ class GpuTuner:
         known = search.memory.find(self._settings, watch.load)
         surprise = watch.repeated(known.point, margin, progress) if known is not None else math.inf
         entry = search.memory.add(self._settings, margin, progress, watch.load, missed=missed, time_s=window.time_s)
-        if watch.drifted():
-            search.memory.doubt(_DOUBT, keep=entry)
+        if drift := watch.drifted():
+            search.memory.doubt(min(_DOUBT, drift**-2), keep=entry)  # what was known may be as far off
             entry.point = msgspec.structs.replace(
                 entry.point, margin=margin, progress=progress, windows=1, misses=int(missed)
             )
             self._idle = self._fruitless = 0
+            if drift > _CLEAR:
+                self._patiences.renew()
             surprise = math.inf
         self._calm = self._idle > 0 and self._trial is None and not missed and abs(surprise) < _CALM_Z
         if not self._calm or self._windows % _REFIT == 0:
@@ -183,6 +190,10 @@ class GpuTuner:
         if key == self._key and work == self._work:
             return
         new = key != self._key
+        services = sorted(each.program for each in observed.window.lc)
+        # What has kept the same services' objectives beside other jobs is a better start than the defaults.
+        proven = self._settings if services == self._services and self._trial is None else {}
+        self._services = services
         if new:
             self._need_share = False
             work = replace(work, need_share=any(point.settings.get(SHARE, 1.0) != 1.0 for point in self._recall(key)))
@@ -196,10 +207,11 @@ class GpuTuner:
         else:
             memory = self._search.memory
         left = self._left_to_others(work)
-        start = space.start(_auto_level(observed.window)) if new else self._settings
+        start = (proven or space.start(_auto_level(observed.window))) if new else self._settings
         self._search = Search(space, memory, self._costs, self._seed, start)
         self._key, self._work = key, work
         self._idle = self._waited = self._pause = 0
+        self._patiences.renew()
         if not memory.entries:
             self._pause = _BASE - 1
         self._search.update(observed.demand, observed.window.load, self._watch.noise)
@@ -222,24 +234,24 @@ class GpuTuner:
         search = self._search
         assert search is not None
         trial, self._trial, self._waited = self._trial, None, 0
+        in_force = self._settings
         if self._calm and step.window.learned and self._cap == 1.0:  # as expected, and nothing to try: no need to think
             self._idle -= 1
             step.phase = "hold"
             return
         if not step.window.learned:
             search.update(observed.demand, self._watch.load or 0.0, self._watch.noise)
-        if trial is not None and missed and not self._protecting:
-            self._misses.append(self._windows)
-            self._pause = max(self._pause, 1)
-            if recent := sum(at > max(self._windows - _RECENT, _FIRST) for at in self._misses):
-                self._pause = _PAUSES[min(recent, len(_PAUSES)) - 1]
-        best = self._within_cap(search.best(None if missed else self._settings))
+        if missed:
+            self._missed(trial)
+        best = self._within_cap(search.best(None if missed and trial else self._settings))
         if best.settings | {SHARE: 1.0} == self._settings | {SHARE: 1.0} and self._cap < float(self._settings[SHARE]):
             best = replace(best, settings=self._settings)  # what is cut is told by ``_guard``
         if missed and best.settings != self._settings:
             step.phase = "undo"
             why = "the trial broke an objective" if trial else "an objective was missed, and these have kept it"
-            self._move(best, "undo", why, step)
+            self._move(best, "undo", why if best.kind == "improve" else _promise(best, ""), step)
+            if trial is None and not best.keeps:  # no use in what misses, too
+                self._try(search, best, in_force, step)
             return
         if trial is not None:
             self._fruitless = 0 if best.settings == self._settings else self._fruitless + 1
@@ -250,33 +262,58 @@ class GpuTuner:
             step.phase = "settle"
         else:
             step.phase = "hold"
-        self._try(search, best, step)
+        self._try(search, best, in_force, step)
 
-    def _try(self, search: Search, best: Idea, step: Step) -> None:
+    def _missed(self, trial: Change | None) -> None:
+        """Whoever caused it, the objectives' allowance is used up; where trials do, they pause."""
+        self._misses.append(self._windows)
+        if trial is not None and not self._protecting:
+            recent = sum(at > max(self._windows - _RECENT, _FIRST) for at in self._misses)
+            self._pause = max(self._pause, _PAUSES[min(recent, len(_PAUSES)) - 1] if recent else 1)
+
+    def _try(self, search: Search, best: Idea, in_force: Settings, step: Step) -> None:
         if self._pause > 0:
             self._pause -= 1
             return
         if self._cap < 1.0:
             return
-        if self._idle > 0 and best.kind == "improve":
+        if best.kind == "protect":
+            idea = self._safer(search, best, step)
+        elif self._idle > 0:
             self._idle -= 1
             return
-        idea = search.propose(best, fruitless=self._fruitless)
-        if idea is None and best.kind == "improve" and self._may_miss():
-            idea = search.propose(best, bold=True, fruitless=self._fruitless)
-        if idea is None and best.kind == "protect" and (best.expected.margin or 0.0) < 0.0:
-            self._need_share = True  # the next window's space has it
+        else:
+            idea = search.propose(best, fruitless=self._fruitless)
+            if idea is None and self._may_miss():
+                idea = search.propose(best, bold=True, fruitless=self._fruitless)
         if idea is None or idea.settings == self._settings:
-            self._idle = _RECHECK
+            self._idle = _RECHECK if best.kind == "improve" else 0
             return
-        step.changes = [change for change in step.changes if change.kind != "adopt"]  # one change a window
+        step.changes.clear()  # one change a window, from what was in force
+        self._settings = in_force
         step.phase = "explore"
         self._move(idea, "try", _promise(idea, "may be better"), step)
         self._trial = step.changes[-1] if step.changes else None
-        self._protecting = idea.kind == "protect"
+        self._protecting = idea.kind == "protect" and not best.keeps
+
+    def _safer(self, search: Search, best: Idea, step: Step) -> Idea | None:
+        """Something that may keep the objectives more surely. Where nothing does, attempts become ever rarer."""
+        patience = self._patiences.at(self._watch.load or 0.0)
+        idea = None
+        if not patience.waits():
+            idea = search.propose(best)
+            patience.spend()
+        if not best.keeps and (idea is None or patience.tired):
+            self._need_share = True  # the next window's space has it
+        if patience.left:
+            what = (
+                "nothing tried keeps the objectives more surely" if best.keeps else "nothing tried keeps the objectives"
+            )
+            step.note = f"{what}; next attempt in {patience.left} windows"
+        return idea
 
     def _may_miss(self) -> bool:
-        """Whether one miss would be no harm: at the beginning, and where trials have not missed for long."""
+        """Whether one miss would be no harm: at the beginning, and after a long time without any."""
         return self._windows <= _FIRST or not any(self._windows - at < _RECENT // 2 for at in self._misses)
 
     def _wait(self, observed: Observed, step: Step) -> None:
@@ -351,6 +388,6 @@ def _promise(idea: Idea, what: str) -> str:
     margin = idea.expected.margin
     room = "" if margin is None else f", the tightest objective with {math.expm1(margin):+.0%} to spare"
     if idea.kind == "protect":
-        return f"nothing known keeps the objectives; this comes nearest{room}"
+        return f"nothing known keeps the objectives for sure; this comes nearest{room}"
     gain = f"{idea.gain:+.1%} expected for best-effort work" if idea.gain else what
     return gain + room

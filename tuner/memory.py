@@ -16,6 +16,7 @@ MOST = 60
 FULL = 12  # windows after which a point is a moving average, so that it follows slow drift
 LOAD_BAND = 0.25  # relative; loads that are nearer count as the same
 _HALF_LIFE = 400  # windows
+_LEAST_TRUST = 0.002
 
 
 class Entry(msgspec.Struct):
@@ -73,7 +74,7 @@ class Memory:
     def noise_factor(self, entry: Entry) -> float:
         """How much larger the variance of this point is than a single fresh window's."""
         age: float = 2.0 ** ((self.clock - entry.seen) / _HALF_LIFE)
-        return age / (max(min(entry.point.windows, FULL), 1) * max(entry.trust, 0.05))
+        return age / (max(min(entry.point.windows, FULL), 1) * max(entry.trust, _LEAST_TRUST))
 
     def doubt(self, trust: float, keep: Entry | None = None) -> None:
         """Everything may have changed (but what was seen just now)."""

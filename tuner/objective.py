@@ -33,6 +33,18 @@ def lc_verdict(lc: LcWindow) -> Verdict:
     return "kept" if found >= 0.0 else "missed"
 
 
+def sampling_error(lc: LcWindow, dispersion: float) -> float:
+    """Standard deviation of ln of a window's p99 that so few bursts must have; 0 where nothing can be said.
+
+    The tail is taken to fall off exponentially from p90. ``dispersion``: variance of the number of bursts over its
+    mean; those that come in bunches fare alike, and count as one.
+    """
+    if lc.objective.statistic != "p99" or lc.bursts < LEAST_BURSTS or not 0.0 < lc.p90_us < lc.p99_us:
+        return 0.0
+    scale_us = (lc.p99_us - lc.p90_us) / math.log(10)
+    return scale_us / lc.p99_us * math.sqrt(99.0 * max(dispersion, 1.0) / lc.bursts)
+
+
 def margin(lc: Sequence[LcWindow], be: Sequence[BeWindow], floors: Mapping[str, float]) -> float | None:
     """The least margin of all objectives and floors; None when an objective with bursts could not be judged.
 

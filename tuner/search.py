@@ -22,7 +22,7 @@ from gpsched.tuner.space import LEVEL, SHARE, Cube, Space
 from gpsched.tuner.surrogate import Noise, Prediction, Surrogate
 
 
-_SURE = 1.6  # standard deviations, of model and window together, by which a trial must be safe
+_SURE = 2.0  # standard deviations, of model and window together, by which a trial must be safe
 _BOLD = 0.7  # the same while a miss may be afforded
 _QUIET = 2.0  # standard deviations of a window by which settings must be safe to stay
 _SLACK = (0.01, 0.6)  # bounds of what the latter comes to
@@ -31,19 +31,31 @@ _FRUITLESS = 4  # trials in a row that led to nothing, after which one must prom
 _TIE = 0.004  # relative difference of progress that is none: the gentler settings win
 _BETTER = 0.003  # relative gain for which settings in force are left
 _SAMPLES, _NEAR = 400, 60
-_REACH = 0.4  # of a knob's range: how far a trial may go at once
+_REACH = 0.3  # of a knob's range: how far a trial may go at once
 _HOPE = 0.3  # standard deviations of a window by which a trial must be hoped to come nearer to the objectives
+_ALIKE = 0.25  # standard deviations of a window within which what is nearest to the objectives cannot be told apart
+_ALIKE_RISK = 0.01  # the same of how likely a window misses
+_ALIKE_WITHIN = 0.5  # of a knob's range
+_BEARABLE = 0.1  # of windows that may miss, as far as is known, where best-effort progress is worth as much as misses
+_TOLERABLE = 0.05  # the same before safety is looked for at any price
+_RISKY = 0.24  # the same of a trial that looks for safety where the objectives are kept
+_HOPELESS = 0.5  # of windows that miss: then it is by how much that matters
+_MODEL_WORTH = 3.0  # windows that the model's word on misses is worth
 _MISSES = (0.5, 0.04)  # so many windows at a setting, plus this share of them, may have missed
 
 
 @dataclass(frozen=True)
 class Idea:
-    """Settings with what they are expected to give. ``kind`` protect: nothing known keeps the objectives."""
+    """Settings with what they are expected to give. ``kind`` protect: nothing known keeps the objectives for sure.
+
+    ``keeps``: whether they most likely do all the same.
+    """
 
     settings: Settings
     expected: Expectation
     kind: Literal["improve", "protect"]
     gain: float = 0.0
+    keeps: bool = True
 
 
 class Search:
@@ -92,8 +104,7 @@ class Search:
         found = self._surrogate.predict(known, self._load)
         safe = found.margin - found.margin_sd >= self.slack
         if not safe.any():
-            number = int(np.argmax(found.margin - found.margin_sd))
-            return Idea(known[number], _expectation(found, number), "protect")
+            return self._nearest(current)
         most = float(found.progress[safe].max())
         ties = [n for n in range(len(known)) if safe[n] and found.progress[n] >= most * (1.0 - _TIE)]
         number = min(ties, key=lambda n: (self.space.gentleness(known[n]), -found.progress[n]))
@@ -103,6 +114,53 @@ class Search:
                 number = here
         return Idea(known[number], _expectation(found, number), "improve")
 
+    def _nearest(self, current: Settings | None) -> Idea:
+        """What most likely keeps the objectives, weighed against what it costs; where nothing does, what is nearest.
+
+        A cut of the share costs so much that it counts only where it keeps them.
+        """
+        known = list({_key(each.point.settings): each.point.settings for each in self._close()}.values())
+        known = known or self._known()
+        found = self._surrogate.predict(known, self._load)
+        sure = found.margin - found.margin_sd
+        full = np.array([float(each[SHARE]) >= float(self.space.base[SHARE]) for each in known])
+        may = full | (sure >= 0.0) if full.any() else ~full
+        risks = np.where(may, self._risks(known, found), np.inf)
+        costs = 1.0 - found.progress / max(float(found.progress[may].max()), 1e-9)
+        if risks.min() < _HOPELESS:
+            bearable = risks <= max(float(risks.min()) + _ALIKE_RISK, _BEARABLE)
+            scores = np.where(bearable, risks + costs, np.inf)
+        else:
+            behind = np.where(may, sure[may].max() - sure, np.inf)
+            scores = np.where(behind <= _ALIKE * self._noise.margin, costs, np.inf)
+        number = int(np.argmin(scores))
+        if current in known and scores[here := known.index(current)] <= scores[number] + _BETTER:
+            number = here
+        return Idea(known[number], _expectation(found, number), "protect", keeps=bool(risks[number] <= _TOLERABLE))
+
+    def _close(self) -> list[Entry]:
+        return [each for each in self.memory.near(self._load) if self.space.holds(each.point.settings)]
+
+    def _risks(self, settings: list[Settings], found: Prediction) -> Cube:
+        """How likely a window misses: what the model says, corrected by the windows that were seen to.
+
+        Misses are rare, so those of all that is alike count together.
+        """
+        expected = ndtr(-found.margin / np.hypot(found.margin_sd, self._noise.margin))
+        close = self._close()
+        if not close:
+            return np.asarray(expected)
+        alike = np.array([[self._likeness(one, entry.point.settings) for entry in close] for one in settings])
+        misses = np.array([entry.point.misses for entry in close])
+        windows = np.array([entry.point.windows for entry in close])
+        risks: Cube = (_MODEL_WORTH * expected + alike @ misses) / (_MODEL_WORTH + alike @ windows)
+        return risks
+
+    def _likeness(self, one: Settings, other: Settings) -> float:
+        """From 1 (the same) to 0; other levels are nothing alike."""
+        away = self.space.numbers(one) - self.space.numbers(other)
+        return math.exp(-0.5 * float(away @ away) / _ALIKE_WITHIN**2) if one[LEVEL] == other[LEVEL] else 0.0
+
     def propose(self, best: Idea, *, bold: bool = False, fruitless: int = 0) -> Idea | None:
         """Return what to try next; None when nothing promises enough.
 
@@ -110,6 +168,8 @@ class Search:
         more a trial must promise.
         """
         candidates = self._candidates(best.settings)
+        if best.kind == "improve":  # less of the time is no gain
+            candidates = [each for each in candidates if float(each[SHARE]) >= float(best.settings[SHARE])]
         if not candidates:
             return None
         found = self._surrogate.predict(candidates, self._load)
@@ -137,9 +197,20 @@ class Search:
         return [self.start]
 
     def _protect(self, candidates: list[Settings], found: Prediction, best: Idea) -> Idea | None:
-        """Anything that may come nearer to the objectives; a cut of the share costs most and is the last resort."""
+        """Anything that may come nearer to the objectives; a cut of the share costs most and is the last resort.
+
+        Levels that were never seen at this load come first: tails differ most between them. Where the objectives are
+        kept, if not for sure, only what is likely to keep them, too.
+        """
         hopes = found.margin + found.margin_sd
+        if best.keeps:
+            hopes = np.where(self._risks(candidates, found) <= _RISKY, hopes, -np.inf)
         share = float(best.settings[SHARE])
+        seen = {entry.point.settings[LEVEL] for entry in self.memory.near(self._load)}
+        new = np.array([each[LEVEL] not in seen and float(each[SHARE]) >= share for each in candidates])
+        if float(np.where(new, hopes, -np.inf).max()) > 0.0:
+            number = int(np.argmax(np.where(new, hopes, -np.inf)))
+            return Idea(candidates[number], _expectation(found, number), "protect")
         for kept in (True, False):
             may = np.array([(float(each[SHARE]) >= share) is kept for each in candidates])
             least = (best.expected.margin or 0.0) + _HOPE * self._noise.margin

@@ -4,6 +4,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 
+from gpsched.tuner import objective
 from gpsched.tuner.memory import LOAD_BAND, distance
 from gpsched.tuner.model import Point, Window
 from gpsched.tuner.surrogate import Noise
@@ -11,8 +12,9 @@ from gpsched.tuner.surrogate import Noise
 
 _SMOOTH = 0.3  # weight of a window in the load
 _NOISE_STEP = 0.1  # weight of a window in the noise
+_SLOW_STEP = 0.03  # the same in the noise of the margin that is not forgotten so soon: rare large values matter most
 _NOISE_PRIOR = 2  # repeated windows that the assumed noise is worth
-_DRIFT_Z, _DRIFT_RUN = 2.5, 3  # so many deviations in as many windows are no noise
+_DRIFT_Z, _DRIFT_RUN = 2.5, 3  # so many deviations in as many windows are no noise, nor twice as many in one less
 _TRIGGERED = 0.3  # a change of the share of bursts with a known trigger changes what their latencies mean
 
 
@@ -24,21 +26,33 @@ class Watch:
 
     def __init__(self, noise: Noise | None = None, spread: float = 0.0) -> None:
         self.load: float | None = None
-        self.noise = noise or Noise()
         self.spread = spread
-        self._repeats = 0
+        self._noise = noise or Noise()
+        self._slow = self._noise.margin
+        self._sampling = 0.0  # noise of the margin that the number of bursts alone explains
+        self._windows = self._repeats = 0
         self._surprise: deque[float] = deque(maxlen=_DRIFT_RUN)
+        self._calm: deque[tuple[Noise, float]] = deque(maxlen=_DRIFT_RUN)  # the noise before each of these
         self._triggered: list[float] = []
+
+    @property
+    def noise(self) -> Noise:
+        """As it was seen, of late and for long, and not less than there must be."""
+        return Noise(max(self._noise.margin, self._slow, self._sampling), self._noise.progress)
 
     def follow(self, window: Window) -> bool:
         """Take the window's load; True for a step, beyond what it spreads by itself: the load starts anew there."""
         if self.load is None:
             self.load = window.load
             return False
+        self._windows += 1
         bursts = max(sum(each.bursts for each in window.lc), 1)
         most = max(LOAD_BAND, 3.0 / math.sqrt(bursts), 3.0 * self.spread)  # requests may come in bunches
         off = distance(self.load, window.load)
-        self.spread = math.sqrt((1 - _NOISE_STEP) * self.spread**2 + _NOISE_STEP * min(off, most) ** 2)
+        step = max(_NOISE_STEP, 1.0 / (self._windows + 1))
+        self.spread = math.sqrt((1 - step) * self.spread**2 + step * min(off, most) ** 2)
+        error = max((objective.sampling_error(each, self.spread**2 * each.bursts) for each in window.lc), default=0.0)
+        self._sampling += step * (error - self._sampling)
         stepped = off > most
         self.load = window.load if stepped else self.load + _SMOOTH * (window.load - self.load)
         return stepped
@@ -55,18 +69,30 @@ class Watch:
         off = (margin - known.margin) / wide, (progress / max(known.progress, 1e-6) - 1.0) / wide
         z = max(off[0] / max(self.noise.margin, 0.01), off[1] / max(self.noise.progress, 0.003), key=abs)
         self._surprise.append(z)
+        self._calm.append((self._noise, self._slow))
         self._repeats += 1
-        step = max(_NOISE_STEP, 1.0 / (self._repeats + _NOISE_PRIOR))
-        margin_sd, progress_sd = (
-            math.sqrt((1 - step) * old**2 + step * min(new**2, (4 * old) ** 2))
-            for old, new in zip((self.noise.margin, self.noise.progress), off, strict=True)
+        self._noise = Noise(
+            max(self._followed(self._noise.margin, off[0], _NOISE_STEP), 0.003),
+            max(self._followed(self._noise.progress, off[1], _NOISE_STEP), 0.001),
         )
-        self.noise = Noise(max(margin_sd, 0.003), max(progress_sd, 0.001))
+        self._slow = max(self._followed(self._slow, off[0], _SLOW_STEP), 0.003)
         return z
 
-    def drifted(self) -> bool:
-        """Whether the last windows say that something else has changed; asking forgets them."""
-        found = len(self._surprise) == _DRIFT_RUN and abs(sum(self._surprise)) > _DRIFT_Z * _DRIFT_RUN
-        if found:
-            self._surprise.clear()
-        return found
+    def _followed(self, deviation: float, off: float, weight: float) -> float:
+        """A standard deviation after one more value; a single one counts for four of it at most."""
+        step = max(weight, 1.0 / (self._repeats + _NOISE_PRIOR))
+        return math.sqrt((1 - step) * deviation**2 + step * min(off**2, (4 * deviation) ** 2))
+
+    def drifted(self) -> float:
+        """By how many standard deviations the last windows say that something else has changed; 0 when they do not.
+
+        Asking forgets them.
+        """
+        last = list(self._surprise)
+        for run, least in ((_DRIFT_RUN, _DRIFT_Z), (_DRIFT_RUN - 1, 2 * _DRIFT_Z)):
+            mean = sum(last[-run:]) / run
+            if len(last) >= run and abs(mean) > least and min(z * mean for z in last[-run:]) > 0.0:
+                self._surprise.clear()
+                self._noise, self._slow = self._calm[-run]  # what looked like noise was none
+                return abs(mean)
+        return 0.0

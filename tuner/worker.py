@@ -87,7 +87,7 @@ class Worker:
         forecast = self._forecasts.setdefault(gpu, Forecast(round(_HORIZON_S / config.tuner.window_s)))
         forecast.add(observed.window.load)
         step = tuner.step(observed, forecast.predict())
-        self._phases[gpu] = step.phase
+        self._phases[gpu] = f"{step.phase} ({step.note})" if step.note else step.phase
         if step.settings:
             values = {name: value for name, value in step.settings.items() if value != observed.work.defaults[name]}
             values = {name: value for name, value in values.items() if name not in observed.work.closed}

@@ -84,12 +84,14 @@ def find(
     good = sorted((point for point in tried if not point.missed), key=lambda point: -point.progress)
     kept: list[GridPoint] = []
     found = Oracle(best=None, tried=tried)
-    for number, point in enumerate(good[:finalists]):
+    for number, point in enumerate(good[: 3 * finalists]):
+        if number >= finalists and kept:
+            break  # of the first, where limits are near, none may keep them for long
         final = _measured(beds, mix, changed, point.settings, seed, final_windows)
         if final.missed <= _MAY_MISS:
             kept.append(final)
         found = Oracle(best=max(kept, key=lambda point: point.progress, default=None), tried=tried)
-        seen(found, (len(settings) * _FIRST_WINDOWS + (number + 1) * final_windows) / windows)
+        seen(found, min((len(settings) * _FIRST_WINDOWS + (number + 1) * final_windows) / windows, 1.0))
     return found
 
 

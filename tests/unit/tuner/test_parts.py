@@ -15,6 +15,8 @@ from gpsched.tuner.memory import MOST, Memory
 from gpsched.tuner.model import BeWindow, Point
 from gpsched.tuner.prior import Demand
 from gpsched.tuner.space import BE_SLICE, LEVEL, SHARE, SHIFT, TURN, Space, relevant
+from gpsched.tuner.surrogate import Noise
+from gpsched.tuner.watch import Watch
 from tests.unit.tuner.surfaces import DEFAULTS, LEVELS, window, work
 
 
@@ -75,6 +77,56 @@ def test_progress_is_a_weighted_mean(jobs: list[tuple[float, float]]) -> None:
     found = objective.progress([job(progress, weight=weight) for progress, weight in jobs] + [job(None)])
     assert found is not None
     assert min(p for p, _ in jobs) - 1e-9 <= found <= max(p for p, _ in jobs) + 1e-9
+
+
+@given(st.integers(50, 3000), st.floats(1.0, 8.0))
+def test_a_tail_is_as_uncertain_as_its_samples_are_few(bursts: int, dispersion: float) -> None:
+    lc = window(DEFAULTS, 500.0, 0.5, 650.0, bursts=bursts).lc[0]
+    wide, narrow = (msgspec.structs.replace(lc, p90_us=each) for each in (300.0, 490.0))
+    error = objective.sampling_error(wide, dispersion)
+    assert error > objective.sampling_error(narrow, dispersion) > 0.0
+    assert error > objective.sampling_error(msgspec.structs.replace(wide, bursts=2 * bursts), dispersion)
+    assert objective.sampling_error(wide, 4 * dispersion) == pytest.approx(2 * error)
+    assert objective.sampling_error(lc, dispersion) == 0.0  # without p90 nothing is known of the tail
+
+
+def test_the_sampling_error_is_what_exponential_tails_show() -> None:
+    random = np.random.default_rng(0)
+    samples = np.quantile(200.0 + random.exponential(100.0, size=(4000, 400)), (0.9, 0.99), axis=1)
+    lc = window(DEFAULTS, 500.0, 0.5, 650.0, bursts=400).lc[0]
+    p90, p99 = samples.mean(axis=1)
+    lc = msgspec.structs.replace(lc, p90_us=float(p90), p99_us=float(p99))
+    assert objective.sampling_error(lc, 1.0) == pytest.approx(np.log(samples[1]).std(), rel=0.15)
+
+
+# ---- watch
+
+
+POINT = Point(settings=DEFAULTS, margin=0.5, progress=0.9, load=100.0, windows=10, time_s=0.0)
+
+
+@pytest.mark.parametrize("margins", [[0.2, 0.2, 0.2], [-0.4, -0.4]])
+def test_what_differs_again_and_again_is_drift_and_no_noise(margins: list[float]) -> None:
+    watch = Watch(Noise(0.05, 0.01))
+    for margin in (0.45, 0.55) * 8:
+        watch.repeated(POINT, margin, 0.9)
+        assert watch.drifted() == 0.0
+    before = watch.noise
+    found = []
+    for margin in margins:
+        watch.repeated(POINT, margin, 0.9)
+        found.append(watch.drifted())
+    assert found[:-1] == [0.0] * (len(margins) - 1)
+    assert found[-1] > 2.5
+    assert watch.noise == before
+
+
+@given(st.floats(-1.5, 1.5))
+def test_one_window_alone_is_never_drift(margin: float) -> None:
+    watch = Watch(Noise(0.05, 0.01))
+    for each in (0.5, margin, 0.5):
+        watch.repeated(POINT, each, 0.9)
+        assert watch.drifted() == 0.0
 
 
 # ---- space

@@ -31,6 +31,7 @@ class Daemon:
         self.bursts, self.latency_us, self.slo_us = 200, 400.0, 650.0
         self.launches, self.rate = 0, 900
         self.fails_at: int | None = None
+        self.windows = 14
 
     def config(self) -> Config:
         return self.live.config
@@ -80,7 +81,7 @@ class Daemon:
     def wait(self, seconds: float) -> bool:
         self.now_us += seconds * 1e6
         self.launches += round(self.rate * seconds)
-        return len(self.told) >= 14
+        return len(self.told) >= self.windows
 
 
 @pytest.fixture
@@ -98,6 +99,12 @@ def run(daemon: Daemon, history: History, tmp_path: Path) -> Worker:
     worker = Worker(daemon, history, tmp_path, daemon.wait)  # type: ignore[arg-type]
     worker.run()
     return worker
+
+
+def test_the_status_says_that_nothing_keeps_the_objectives(daemon: Daemon, history: History, tmp_path: Path) -> None:
+    daemon.latency_us, daemon.windows = 900.0, 50
+    run(daemon, history, tmp_path)
+    assert "hold (nothing tried keeps the objectives; next attempt in" in daemon.told[-1].phase
 
 
 def test_it_tells_measures_and_remembers(daemon: Daemon, history: History, tmp_path: Path) -> None:
