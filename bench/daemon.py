@@ -7,7 +7,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -42,15 +42,19 @@ def stretched(settings: str, scale: float) -> str:
 
 
 @contextmanager
-def running_daemon(config: str = "", calibration: Calibration | None = None) -> Iterator[Client]:
+def running_daemon(
+    config: str = "", calibration: Calibration | None = None, log_file: Path | None = None
+) -> Iterator[Client]:
     """Yield a client of a daemon with this configuration (TOML) and these costs (default: an H200's) that answers.
 
     Where the calibration is of a GPU in stretched time, the configuration is stretched as well.
-    It ends by SIGTERM, on which it restores every setting.
+    It ends by SIGTERM, on which it restores every setting. What it says is appended to ``log_file``.
 
     Raises ``ProgramFailedError`` (with the daemon's exit code and last line) when it does not start.
     """
-    with Scratch("gpsched-bench-") as directory, tempfile.TemporaryFile() as log:
+    with ExitStack() as stack:
+        log = stack.enter_context(log_file.open("a+b") if log_file else tempfile.TemporaryFile())
+        directory = stack.enter_context(Scratch("gpsched-bench-"))
         if calibration is not None:
             store.save(directory / "state", calibration)
             config = stretched(config, calibration.scale)

@@ -17,6 +17,7 @@ from gpsched.bench.device import Kind
 
 
 RESULTS, DEMOS, MODELS, EVENTS = "results.json", "demos.json", "models.toml", "events.gz"
+DAEMONS = "log.txt"  # that of the steps: what the daemons say is between what a step says
 
 _OVERHEAD_S = 100.0  # of a demonstration: daemon, CUDA's and PyTorch's start, the model's first run, verification
 _PR_SET_PDEATHSIG = 1
@@ -124,6 +125,7 @@ def _run_scenarios(step: Step, settings: Settings) -> int:
         seconds=seconds or options.seconds,
         warm_up=min(options.warm_up, 2 * seconds) if seconds else options.warm_up,
         trace=directory / EVENTS,
+        log=directory / DAEMONS,
     )
     plan = runner.prepare(list(step.scenarios), options)
     result = runner.run(plan, told=_told, finished=lambda so_far: add_result(so_far, directory / RESULTS))

@@ -42,8 +42,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     ``torch``: whether models may run in PyTorch where it is. ``calibrate``: measure what controls and switches cost
     first. ``trace``: a file to which the events of each scenario's first block of the arm gpsched are appended, for
-    replay. None stands for the scenario's own seconds (at most 6 on the embedded GPU), and for the time scale that the
-    number of programs asks for.
+    replay; ``log``: one to which the daemons' messages are. None stands for the scenario's own seconds (at most 6 on
+    the embedded GPU), and for the time scale that the number of programs asks for.
     """
 
     device: Kind = "auto"
@@ -58,6 +58,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     calibrate: bool = True
     scale: float | None = None
     trace: Path | None = None
+    log: Path | None = None
 
     def chosen(self) -> list[Arm]:
         """The arms, peers last; raises ``UsageError`` for an unknown one."""
@@ -179,7 +180,8 @@ class _Node:
         if not self._daemons:
             self._calibrate()
         if config not in self._daemons:
-            self._daemons[config] = self._stack.enter_context(running_daemon(config, self.calibration))
+            started = running_daemon(config, self.calibration, self._options.log)
+            self._daemons[config] = self._stack.enter_context(started)
         return self._daemons[config]
 
     def _calibrate(self) -> None:

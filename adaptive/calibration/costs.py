@@ -7,6 +7,7 @@ from gpsched.adaptive.hints.costs import LEVELS, Costs
 
 
 _LEAST_SHORTFALL = 0.3  # what is extrapolated from less would be noise
+_NOTHING_US = 20.0  # a delay that is none
 _TIMED = ("switch_us", "residual_us", "need_us", "late_us", "control_us")
 
 
@@ -25,22 +26,20 @@ def to_costs(calibration: Calibration) -> dict[str, Costs]:
 def _reserve(calibration: Calibration, switch: float) -> Costs:
     """Disabling has taken effect when the control ends; until then it may cost the burst another switch.
 
-    ``Costs`` has that delay fall linearly to 0 at ``need_us``; it was measured at one margin.
+    ``Costs`` has that delay fall linearly to 0 at ``need_us``; it was measured at one margin. Where that margin was
+    enough it is all that is needed, and less is taken to cost what it cost an H200: nothing was seen of it.
     """
     bursts, defaults = calibration.bursts, LEVELS["reserve"]
     disable, reserved = calibration.controls.get("disable", ControlCost()).load, bursts.reserved
     if disable is None or reserved is None:
         return replace(defaults, switch_us=switch)
     residual = min(bursts.added_us(reserved.early), switch)
-    shortfall = max(1.0 - max(reserved.late_margin_us, 0.0) / disable.p90_us, _LEAST_SHORTFALL)
-    return replace(
-        defaults,
-        switch_us=switch,
-        residual_us=residual,
-        need_us=disable.p90_us,
-        late_us=max(bursts.added_us(reserved.late) - residual, 0.0) / shortfall,
-        control_us=disable.median_us,
-    )
+    margin, late = max(reserved.late_margin_us, 0.0), bursts.added_us(reserved.late) - residual
+    costs = replace(defaults, switch_us=switch, residual_us=residual, control_us=disable.median_us)
+    if late <= _NOTHING_US:
+        return replace(costs, need_us=min(max(margin, 1.0), disable.p90_us))
+    shortfall = max(1.0 - margin / disable.p90_us, _LEAST_SHORTFALL)
+    return replace(costs, need_us=disable.p90_us, late_us=late / shortfall)
 
 
 def _hold(switch: float) -> Costs:

@@ -9,6 +9,7 @@ from gpsched.adaptive.model import Level
 _WORTH_US = 20.0  # hiding less than this per burst is not worth a mechanism that can fail
 _KEEP_US = 5.0  # but one that is in force stays until it hides less than this
 _BETTER = 1.15  # what another level must gain over the present one, so that noise does not switch levels
+_LENIENT = 1.5  # of the waste budget: a level at its edge would come and go
 _RANK: tuple[Level, ...] = ("timeslice", "reserve", "hold")
 
 
@@ -29,7 +30,8 @@ def within(wanted: str, possible: tuple[Level, ...]) -> tuple[Level, ...]:
 
 def choose_level(prospects: Mapping[Level, Prospect], present: Level, waste_budget: float) -> tuple[Level, str]:
     """Return the level and the reason. ``prospects`` holds the levels that this process can have."""
-    fit = {level: prospect for level, prospect in prospects.items() if prospect.waste_share <= waste_budget}
+    budgets = {level: waste_budget * (_LENIENT if level == present else 1.0) for level in prospects}
+    fit = {level: prospect for level, prospect in prospects.items() if prospect.waste_share <= budgets[level]}
     worth = [level for level, prospect in fit.items() if prospect.hidden_us >= _threshold(level, present)]
     if not worth:
         return "timeslice", "no trigger announces its bursts early enough to hide the switch"

@@ -26,6 +26,13 @@ def test_the_delay_is_the_one_that_was_measured_at_that_margin() -> None:
     assert added == pytest.approx(345.0, abs=0.1)
 
 
+def test_less_than_the_margin_that_was_enough_promises_nothing() -> None:
+    """As an H200 measured it: 337 us ahead were as good as 1000, which tells nothing of a copy 40 us ahead."""
+    reserve = to_costs(calibration(switch=181.0, early=80.0, late=77.0, margin=337.0))["reserve"]
+    assert float(reserve.hidden(337.0)) == pytest.approx(101.0, abs=1.0)
+    assert float(reserve.hidden(40.0)) < 0.0
+
+
 def test_costs_are_in_the_daemons_time() -> None:
     once, five = to_costs(calibration()), to_costs(calibration(scale=5.0))
     for level, costs in once.items():

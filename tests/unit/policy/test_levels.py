@@ -30,6 +30,12 @@ def test_waste_above_the_budget_counts_as_impossible() -> None:
     assert choose_level(prospects, "hold", BUDGET)[0] == "reserve"  # type: ignore[arg-type]
 
 
+def test_a_level_at_the_edge_of_the_budget_does_not_come_and_go() -> None:
+    prospects = {"reserve": Prospect(100, 0.0), "hold": Prospect(160, 0.011)}
+    assert choose_level(prospects, "hold", BUDGET)[0] == "hold"  # type: ignore[arg-type]
+    assert choose_level(prospects, "timeslice", BUDGET)[0] == "reserve"  # type: ignore[arg-type]
+
+
 def test_no_level_available_is_timeslice() -> None:
     assert choose_level({}, "hold", BUDGET)[0] == "timeslice"
 
