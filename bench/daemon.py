@@ -53,7 +53,8 @@ def running_daemon(
     Raises ``ProgramFailedError`` (with the daemon's exit code and last line) when it does not start.
     """
     with ExitStack() as stack:
-        log = stack.enter_context(log_file.open("a+b") if log_file else tempfile.TemporaryFile())
+        opened = log_file.open("a+b") if log_file else tempfile.TemporaryFile()  # noqa: SIM115 (closed by the stack)
+        log = stack.enter_context(opened)
         directory = stack.enter_context(Scratch("gpsched-bench-"))
         if calibration is not None:
             store.save(directory / "state", calibration)

@@ -49,7 +49,7 @@ def test_embedded_gpu_runs_every_model_as_its_chain(tmp_path: Path) -> None:
     job = one.job(Be(model="bfs", rate=50), 0.25, Wrap())
     assert isinstance(job, Started)
     assert (job.command[0], job.after("--rate"), job.after("--phase")) == ("gpsched-be", "50", "0.250000")
-    assert any("vgg19: kernel durations estimated" in note for note in one.notes)
+    assert any("vgg19: kernel durations recorded" in note for note in one.notes)
 
 
 def test_real_gpu_runs_the_true_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

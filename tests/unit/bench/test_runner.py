@@ -76,7 +76,7 @@ def daemons(monkeypatch: pytest.MonkeyPatch, fake_cuda: dict[str, str]) -> dict[
         yield Device(simulated=True, name="fake", driver="fake", scale=scale, environment=fake_cuda)
 
     @contextmanager
-    def daemon(config: str, _calibration: object) -> Iterator[NotingDaemon]:
+    def daemon(config: str, _calibration: object, _log: object) -> Iterator[NotingDaemon]:
         yield started.setdefault(config, NotingDaemon(config))
 
     monkeypatch.setattr(runner, "open_device", device)
@@ -218,7 +218,7 @@ def test_calibration_is_measured_once_and_given_to_all_daemons(
     given: list[object] = []
 
     @contextmanager
-    def daemon(config: str, calibration: object) -> Iterator[NotingDaemon]:
+    def daemon(config: str, calibration: object, _log: object) -> Iterator[NotingDaemon]:
         given.append(calibration)
         yield NotingDaemon(config)
 

@@ -6,6 +6,7 @@ import pytest
 
 from gpsched.adaptive import trace
 from gpsched.adaptive.hints.costs import LEVELS
+from gpsched.adaptive.hints.observations import WakeKind
 from gpsched.adaptive.hints.replay import replay
 from gpsched.adaptive.policy.levels import Prospect, choose_level
 from gpsched.adaptive.trace import Trace
@@ -15,6 +16,7 @@ from gpsched.cli.replay import learned
 FILES = sorted((Path(__file__).parent / "traces").glob("*.gz"))
 PARTS = [pytest.param(part, id=f"{file.stem}: {part.header.about}") for file in FILES for part in trace.read(file)]
 EMBEDDED = {part.header.about: part for part in trace.read(FILES[0])}
+H200 = {part.header.about: part for part in trace.read(FILES[1])}
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -48,6 +50,23 @@ def test_decoding_keeps_the_gpu_from_token_to_token() -> None:
     assert learner.gaps >= 8
     assert learner.chosen().quiet_us > 150
     assert level(EMBEDDED["llm-decode"]) == "reserve"
+
+
+@pytest.mark.parametrize("about", ["A", "B"])
+def test_a_pytorch_service_on_an_h200_is_announced_by_its_socket(about: str) -> None:
+    (learner,) = replay(H200[about]).values()
+    report = learner.report()
+    assert report.state == "sure", report.why
+    assert report.learned_after is not None
+    assert report.learned_after <= 50
+    assert report.outcome.false <= 0.01 * report.outcome.reservations
+    assert level(H200[about]) == "hold"
+
+
+def test_without_preparation_a_constant_rate_is_foreseen_by_the_clock() -> None:
+    (learner,) = replay(H200["lead"]).values()
+    (trigger,) = learner.chosen().triggers
+    assert trigger.matcher.kind == WakeKind.CLOCK
 
 
 def test_replay_is_shown() -> None:
