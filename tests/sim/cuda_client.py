@@ -7,12 +7,18 @@ U32, U64, POINTER = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
 
 
 class Cuda:
-    """The driver API of ``libcuda.so.1`` with one context on ``gpu``; every call is checked."""
+    """The driver API of ``libcuda.so.1`` with one context on ``gpu``, its ``primary`` one or another; every call is
+    checked.
+    """
 
-    def __init__(self, gpu: int = 0) -> None:
+    def __init__(self, gpu: int = 0, *, primary: bool = False) -> None:
         self.lib = ctypes.CDLL("libcuda.so.1")
         self.call("cuInit", U32(0))
-        self.context = self.out(POINTER, "cuCtxCreate_v2", U32(0), ctypes.c_int(gpu))
+        if primary:
+            self.context = self.out(POINTER, "cuDevicePrimaryCtxRetain", ctypes.c_int(gpu))
+            self.call("cuCtxSetCurrent", self.context)
+        else:
+            self.context = self.out(POINTER, "cuCtxCreate_v2", U32(0), ctypes.c_int(gpu))
         module = self.out(POINTER, "cuModuleLoadData", ctypes.c_char_p(b"ptx"))
         self.work = self.out(POINTER, "cuModuleGetFunction", module, ctypes.c_char_p(b"gpsched_work"))
         self.hold = self.out(POINTER, "cuModuleGetFunction", module, ctypes.c_char_p(b"gpsched_hold"))

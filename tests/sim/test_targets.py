@@ -5,18 +5,21 @@ calibrated costs serves all cases; every case has programs of its own and 70 req
 """
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 import pytest
 
 from gpsched.adaptive import agent
 from gpsched.adaptive.client import Client
+from gpsched.adaptive.model import HintsView
 from gpsched.bench.calibration import calibrate
 from gpsched.bench.daemon import running_daemon
 from gpsched.bench.device import Device, favour, open_device
-from gpsched.bench.workload import Job, Service, cuda_job, cuda_service
+from gpsched.bench.workload import HERE, Job, Service, cuda_job, cuda_service
 
 
 pytestmark = [pytest.mark.sim, pytest.mark.root, pytest.mark.bpf]
@@ -140,3 +143,35 @@ def test_jobs_in_turns_gain_from_fewer_switches(client: Client, gpu: Device, job
     assert case.managed_rate > 0.99 * case.default_rate
     fair = case.managed_rate / jobs
     assert all(rate > 0.6 * fair for rate in case.job_rates)  # a measurement is few turns long
+
+
+def test_an_asyncio_http_service_is_foreseen(client: Client, gpu: Device) -> None:
+    """How early each burst is reserved, and by what, is a matter of the machine's load here: it scatters the leads."""
+    program = Path(__file__).with_name("http_service.py")
+    command = [sys.executable, str(program), str(HERE), f"{1000 * gpu.scale}", "4", "100"]
+    environment = dict(gpu.environment) | agent.environment()
+    load = ["--http", "--connections", "4"]
+    with Service(command, environment, generator=load) as service, cuda_job(gpu.environment) as job:
+        favour(service.pid)
+        favour(job.pid)
+        client.attach(service.pid, "lc")
+        client.attach(job.pid, "be")
+        service.run(LEARN, RATE / 2, "poisson")
+        service.run(REQUESTS, RATE / 2, "poisson")
+        hints, report = _hints(client, service.pid), client.hints(service.pid)
+        client.detach(service.pid)
+        client.detach(job.pid)
+        assert service.finish().ok
+        assert job.finish().ok
+    assert report.learned_after is not None
+    assert report.learned_after <= 50
+    assert hints.bursts >= 0.9 * (LEARN + REQUESTS)  # requests that came together may share one
+    assert hints.margin is not None
+    assert sum(hints.margin.counts) > 0
+    assert hints.in_vain <= 0.1 * hints.reservations
+
+
+def _hints(client: Client, pid: int) -> HintsView:
+    found = next(view.hints for view in client.snapshot().processes if view.pid == pid)
+    assert found is not None
+    return found
