@@ -66,9 +66,9 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True):
 
     ``trigger`` is the best in force at the end, ``lead_us`` (p1, p50, p99) the time from it to the first launch,
     ``learned_after`` the bursts until there was one. The shares: of bursts that were reserved at least 200 µs before
-    their first launch, of reservations that no launch followed, of GPU time that was reserved and idle. ``reacted_us``
-    (p50, p99): from when a reservation was due, which is its trigger's event where it is to begin at once, to the
-    actuator's first control; real µs, of the last 1,000.
+    their first launch (a hold from its own launch on), of reservations that no launch followed, of GPU time that was
+    reserved and idle. ``reacted_us`` (p50, p99): from when a reservation was due, which is its trigger's event where it
+    is to begin at once, to the actuator's first control; real µs, of the last 1,000.
     """
 
     trigger: str | None
