@@ -169,7 +169,7 @@ class GpuTuner:
             )
             self._idle = self._fruitless = 0
             if drift > _CLEAR:
-                self._patiences.renew()
+                self._patiences.renew(watch.load)
             surprise = math.inf
         self._calm = self._idle > 0 and self._trial is None and not missed and abs(surprise) < _CALM_Z
         if not self._calm or self._windows % _REFIT == 0:
@@ -303,7 +303,7 @@ class GpuTuner:
         if not patience.waits():
             idea = search.propose(best)
             patience.spend()
-        if not best.keeps and (idea is None or patience.tired):
+        if (best.expected.margin or 0.0) < 0.0 and (idea is None or patience.tired):
             self._need_share = True  # the next window's space has it
         if patience.left:
             what = (

@@ -3,7 +3,7 @@
 from gpsched.tuner.memory import near
 
 
-_FREE = 8  # attempts without a pause
+_FREE = 6  # attempts without a pause
 _MOST = 512  # windows of a pause
 _LOADS = 8  # that are told apart
 
@@ -16,7 +16,7 @@ class Patience:
         self._made = 0
 
     def spend(self) -> None:
-        """An attempt was made: from the ninth on, each waits twice as long as the one before."""
+        """An attempt was made: from the seventh on, each waits twice as long as the one before."""
         self._made += 1
         self.left = min(1 << max(self._made - _FREE, 0), _MOST) - 1
 
@@ -45,6 +45,6 @@ class Patiences:
             self._each = [*self._each, found][-_LOADS:]
         return found
 
-    def renew(self) -> None:
-        """Something has changed: whatever failed may work now."""
-        self._each.clear()
+    def renew(self, load: float | None = None) -> None:
+        """Something has changed (at this load): whatever failed may work now."""
+        self._each = [] if load is None else [each for each in self._each if not near(each.load, load)]

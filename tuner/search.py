@@ -35,12 +35,14 @@ _REACH = 0.3  # of a knob's range: how far a trial may go at once
 _HOPE = 0.3  # standard deviations of a window by which a trial must be hoped to come nearer to the objectives
 _ALIKE = 0.25  # standard deviations of a window within which what is nearest to the objectives cannot be told apart
 _ALIKE_RISK = 0.01  # the same of how likely a window misses
-_ALIKE_WITHIN = 0.5  # of a knob's range
-_BEARABLE = 0.1  # of windows that may miss, as far as is known, where best-effort progress is worth as much as misses
+_ALIKE_WITHIN = 1.0  # of a knob's range: misses are so rare that most of a level counts together
+_BEARABLE = 0.1  # of windows that may miss, as far as is known, where best-effort progress is weighed against that
+_PRICE = 0.5  # windows missed that one is worth as much as, of best-effort progress
 _TOLERABLE = 0.05  # the same before safety is looked for at any price
 _RISKY = 0.24  # the same of a trial that looks for safety where the objectives are kept
+_HALF = 0.5  # of the progress that such a trial may cost
 _HOPELESS = 0.5  # of windows that miss: then it is by how much that matters
-_MODEL_WORTH = 3.0  # windows that the model's word on misses is worth
+_MODEL_WORTH = 2.0  # windows that the model's word on misses is worth
 _MISSES = (0.5, 0.04)  # so many windows at a setting, plus this share of them, may have missed
 
 
@@ -129,7 +131,7 @@ class Search:
         costs = 1.0 - found.progress / max(float(found.progress[may].max()), 1e-9)
         if risks.min() < _HOPELESS:
             bearable = risks <= max(float(risks.min()) + _ALIKE_RISK, _BEARABLE)
-            scores = np.where(bearable, risks + costs, np.inf)
+            scores = np.where(bearable, risks + _PRICE * costs, np.inf)
         else:
             behind = np.where(may, sure[may].max() - sure, np.inf)
             scores = np.where(behind <= _ALIKE * self._noise.margin, costs, np.inf)
@@ -200,11 +202,12 @@ class Search:
         """Anything that may come nearer to the objectives; a cut of the share costs most and is the last resort.
 
         Levels that were never seen at this load come first: tails differ most between them. Where the objectives are
-        kept, if not for sure, only what is likely to keep them, too.
+        kept, if not for sure, only what is likely to keep them, too, and at no more than half of the progress.
         """
         hopes = found.margin + found.margin_sd
         if best.keeps:
-            hopes = np.where(self._risks(candidates, found) <= _RISKY, hopes, -np.inf)
+            cheap = found.progress >= _HALF * (best.expected.progress or 0.0)
+            hopes = np.where(cheap & (self._risks(candidates, found) <= _RISKY), hopes, -np.inf)
         share = float(best.settings[SHARE])
         seen = {entry.point.settings[LEVEL] for entry in self.memory.near(self._load)}
         new = np.array([each[LEVEL] not in seen and float(each[SHARE]) >= share for each in candidates])
