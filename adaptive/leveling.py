@@ -18,6 +18,7 @@ from gpsched.adaptive.workloads.registry import Process
 
 log = logging.getLogger(__name__)
 
+_GAIN_STEP_US = 20.0
 _DISPROVED = "its bursts took longer with {} than without: tried again later"
 _RESERVING: tuple[Level, ...] = ("reserve", "hold")
 
@@ -42,7 +43,7 @@ class Levels:
         disproved = self._outcomes[process.pid].disproved(time.monotonic()) if process.pid in self._outcomes else ()
         possible = self._available(process.pid, settings.level) if worth and actuator else ()
         available = tuple(level for level in possible if level not in disproved)
-        basis = (worth, available, learner and (learner.chosen().generation, learner.gaps))
+        basis = (worth, available, learner and _grounds(learner))
         if self._chosen.get(process.pid) == basis:
             return
         self._chosen[process.pid] = basis
@@ -108,6 +109,13 @@ class Levels:
             self._agents[pid] = _agent_thread(pid)
         levels = tuple(level for level in _RESERVING if level != "hold" or self._agents[pid])
         return within(wanted, levels)
+
+
+def _grounds(learner: HintLearner) -> tuple[object, ...]:
+    """What a level follows from, coarsely: finer changes of the choice are the plans' alone, and weighing costs ms."""
+    choice = learner.chosen()
+    triggers = frozenset(trigger.matcher for trigger in choice.triggers)
+    return choice.state, triggers, round(choice.gain_us / _GAIN_STEP_US), learner.gaps
 
 
 def _agent_thread(pid: int) -> int | None:

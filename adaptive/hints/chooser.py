@@ -17,6 +17,7 @@ from gpsched.adaptive.hints.observations import Matcher, WakeKind
 from gpsched.adaptive.hints.reservations import Reservations
 
 
+_NOTICED = 0.05  # part of a time, or of what the mechanism needs, by which it must change to make other plans
 _GAIN, _GAIN_US = 0.15, 10.0  # changes of the expected gain by which a level may be chosen anew
 
 
@@ -216,7 +217,7 @@ class Chooser:
             keep_companions=self.reservations.keep_companions,
             generation=self.choice.generation + 1,
         )
-        if not _differs(choice, self.choice):
+        if not _differs(choice, self.choice, _NOTICED * self.costs.need_us):
             self.choice = replace(self.choice, why=choice.why)
             return False
         if choice.state != self.choice.state or _matchers(choice) != _matchers(self.choice):
@@ -235,7 +236,8 @@ def _matchers(choice: Choice) -> set[Matcher]:
     return {trigger.matcher for trigger in choice.triggers}
 
 
-def _differs(new: Choice, old: Choice) -> bool:
+def _differs(new: Choice, old: Choice, least_us: float) -> bool:
+    """Whether ``new`` is worth other plans: times that differ by less than ``least_us`` are not."""
     if new.state != old.state or new.keep_companions != old.keep_companions or _matchers(new) != _matchers(old):
         return True
     for wake, known_wake in ((new.source, old.source), (new.taker, old.taker)):
@@ -250,4 +252,4 @@ def _differs(new: Choice, old: Choice) -> bool:
     for trigger in new.triggers:
         known = before[trigger.matcher]
         pairs += [(trigger.offset_us, known.offset_us), (trigger.limit_us, known.limit_us)]
-    return any(abs(a - b) > max(5.0, 0.02 * abs(b)) for a, b in pairs)
+    return any(abs(a - b) > max(least_us, _NOTICED * abs(b)) for a, b in pairs)

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpsched.adaptive.hints.periodic import PeriodicPredictor
@@ -11,6 +11,7 @@ from gpsched.adaptive.hints.periodic import PeriodicPredictor
 
 PERIOD_US = 10_000.0
 BURSTS = 60
+_NEAR_US = 0.01 * PERIOD_US  # without jitter; a phase that is less off is followed, not found anew
 
 
 class Requests:
@@ -35,7 +36,7 @@ class Requests:
             time_us = start + number * period_us + self.random.uniform(-self.jitter_us, self.jitter_us)
             self._until(time_us)
             expected = self.predictor.next_us
-            predicted += expected is not None and abs(expected - time_us) <= 3 * self.jitter_us + 10
+            predicted += expected is not None and abs(expected - time_us) <= 3 * self.jitter_us + _NEAR_US
             self.predictor.burst(time_us)
         self.now_us += period_us
         return predicted
@@ -57,6 +58,7 @@ def test_a_rhythm_is_found_after_a_dozen_bursts(seed: int, jitter_us: float) -> 
 
 
 @given(seeds, jitters, st.lists(st.floats(0.5 * PERIOD_US, 20 * PERIOD_US), min_size=1, max_size=4))
+@example(0, 0.0, [1.005 * PERIOD_US])
 def test_it_is_found_again_at_once_when_requests_pause_and_come_back(
     seed: int, jitter_us: float, pauses: list[float]
 ) -> None:
