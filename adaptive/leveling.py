@@ -66,6 +66,10 @@ class Levels:
             log.info("pid %d: bursts take longer at level %s than without it", process.pid, process.mechanism)
         return worse
 
+    def forget_outcomes(self) -> None:
+        """Bursts are about to take another time for reasons that no level has: those before are no comparison."""
+        self._outcomes.clear()
+
     def set_costs(self, costs: Mapping[str, Costs]) -> None:
         """Other costs were found: levels are chosen anew by them."""
         self._costs = costs

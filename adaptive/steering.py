@@ -116,7 +116,10 @@ class Steering:
                 self._record(record)
             if any(len(gpu.turns_us) > 1 for gpu in self._published.gpus):
                 self._telemetry.occupancy.turns(self._published, self._actuator.turns(), now)
+        before = dict(self.contention.together)
         self._changed |= self.contention.update(self.config, self.tuned)
+        if self.contention.together != before:  # other slices, other waits: no level is to be judged by that
+            self._levels.forget_outcomes()
 
     def fileno(self) -> int:
         """Descriptor that is readable when ``check`` is due."""
