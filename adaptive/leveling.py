@@ -49,7 +49,7 @@ class Levels:
         self._chosen[process.pid] = basis
         if learner is None or not available:
             process.mechanism = "timeslice"
-            process.hint_reason = _DISPROVED.format(", ".join(possible)) if possible else ""
+            process.hint_reason = _DISPROVED.format(", ".join(possible)) if learner and possible else ""
             return
         prospects: dict[Level, Prospect] = {level: self._prospect(learner, level) for level in available}
         level, process.hint_reason = choose_level(prospects, process.mechanism, waste_budget)

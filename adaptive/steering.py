@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from msgspec.structs import replace
-
 from gpsched.adaptive.actuator.actuator import Actuator
 from gpsched.adaptive.actuator.errors import ActuatorGoneError, ActuatorMissingError, PlanLimitError, PlanRefusedError
 from gpsched.adaptive.actuator.plans import Plan, PlanSet
@@ -20,7 +18,6 @@ from gpsched.adaptive.config import Config
 from gpsched.adaptive.contention import Contention
 from gpsched.adaptive.driver.files import DriverFiles
 from gpsched.adaptive.errors import GpschedError, ProcessGoneError
-from gpsched.adaptive.foresight import FIRST_US, Reaction, reacted_us
 from gpsched.adaptive.freezing import Freezes, Freezing
 from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.hints.observations import Lost, Tick
@@ -32,6 +29,7 @@ from gpsched.adaptive.model import Level, ProcessView
 from gpsched.adaptive.policy import plans
 from gpsched.adaptive.policy.situation import Situation
 from gpsched.adaptive.probes.events import Event, Hint, Kind, encode_hint
+from gpsched.adaptive.reckoning import Reckoning, reacted_us
 from gpsched.adaptive.slices import SliceKeeper
 from gpsched.adaptive.telemetry import Telemetry
 from gpsched.adaptive.workloads.registry import Group, Process, Registry
@@ -79,11 +77,11 @@ class Steering:
         self._changed = False
         self.records: dict[int, list[Record]] = {}
         self._telemetry = Telemetry()
-        self._reactions = {level: Reaction(first_us) for level, first_us in FIRST_US.items()}
+        self._reckoning = Reckoning(costs)
         self.log = BurstLog()
         self.contention = Contention(registry, costs)
         self.learners = Learners(registry, costs["reserve"])
-        self._levels = Levels(self.learners, self._reckoned_costs())
+        self._levels = Levels(self.learners, self._reckoning.costs())
 
     # ---- what the kernel and the clock report
 
@@ -251,26 +249,16 @@ class Steering:
         process = self._registry.get(record.pid)
         if process is not None and process.mechanism == "timeslice":
             return  # only its place in the order
-        level = process.mechanism if process else ""
-        due_us = self._due_us(record)
-        control_us, reacted = reacted_us(record, due_us), reacted_us(record, due_us, hold=level == "hold")
-        if reacted is not None and level in self._reactions and self._reactions[level].add(reacted):
-            self._levels.set_costs(self._reckoned_costs())
+        level, due_us = process.mechanism if process else "", self._due_us(record)
+        if self._reckoning.learn(level, record, due_us):
+            self._levels.set_costs(self._reckoning.costs())
             self._changed = True
-        record = self._reckoned(record)
+        control_us, record = reacted_us(record, due_us), self._reckoning.reckoned(level, record)
         self.contention.reserved(record)
         self._telemetry.reservation(record, control_us)
         kept = self.records.setdefault(record.pid, [])
         kept.append(record)
         del kept[:-100]
-
-    def _reckoned_costs(self) -> dict[str, Costs]:
-        """To be in time a reservation has to be due earlier by what the actuator takes to begin it."""
-        late_us = {level: reaction.us for level, reaction in self._reactions.items()}
-        return {
-            level: replace(costs, need_us=costs.need_us + late_us.get(level, 0.0))
-            for level, costs in self._costs.items()
-        }
 
     def _take(self, pid: int, output: Output) -> None:
         match output:
@@ -321,14 +309,6 @@ class Steering:
         """A process has one level and one set of offsets: those of its first GPU."""
         gpus = sorted(process.gpus(), key=lambda gpu: -1 if gpu is None else gpu) if process else []
         return self.tuned.get(gpus[0], self.config) if gpus else self.config
-
-    def _reckoned(self, record: Record) -> Record:
-        """Nobody sees when a hold gets the GPU: after what that takes by calibration, from its launch on."""
-        process = self._registry.get(record.pid)
-        if process is None or process.mechanism != "hold" or not record.ready_ns:
-            return record
-        need_ns = round(self._costs["hold"].need_us * 1000)
-        return replace(record, begin_ns=record.ready_ns, ready_ns=record.ready_ns + need_ns)
 
     def _due_us(self, record: Record) -> float | None:
         """How long after its trigger a reservation was to begin; a hint names a time that the record does not have."""

@@ -6,7 +6,7 @@ import ctypes
 U8, U16, U32, U64 = ctypes.c_uint8, ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64
 
 MAGIC = 0x54434147
-VERSION = 3
+VERSION = 4
 MAX_GPUS = 8
 MAX_SLOTS = 256
 MAX_GROUPS = 128
@@ -68,7 +68,6 @@ class Plan(ctypes.Structure):
         ("launch_within_us", U32),
         ("quiet_us", U32),
         ("end_calls", U32),
-        ("release_calls", U32),
         ("release_us", U32),
         ("agent_slot", U32),
         ("agent_tid", U32),
@@ -77,7 +76,6 @@ class Plan(ctypes.Structure):
         ("trigger_count", U32),
         ("rank", U32),
         ("due_us", U32),
-        ("pad", U32),
         ("triggers", Trigger * MAX_TRIGGERS),
     )
 

@@ -81,10 +81,9 @@ class Trigger:
 class Plan:
     """What to do for one latency-critical process on one GPU; see ``struct ga_plan`` for each field.
 
-    ``end_calls``: synchronous calls whose return ends a burst. ``release_calls``: calls that may wait for the burst
-    inside; the hold ends ``release_us`` after the entry of one that no other call follows. ``rank`` and ``due_us``: who
-    goes first where reservations with ``Mechanism.ORDER`` meet; the higher rank, then the earlier trigger plus
-    ``due_us`` (0: never).
+    ``end_calls``: synchronous calls whose return ends a burst. ``release_us``: a hold ends that long after a launch, or
+    a copy to the host, that no other call follows. ``rank`` and ``due_us``: who goes first where reservations with
+    ``Mechanism.ORDER`` meet; the higher rank, then the earlier trigger plus ``due_us`` (0: never).
     """
 
     pid: int
@@ -95,8 +94,7 @@ class Plan:
     launch_within_us: int = 0
     quiet_us: int = 0
     end_calls: frozenset[Call] = frozenset({Call.STREAM_SYNC, Call.EVENT_SYNC, Call.CTX_SYNC, Call.COPY_D2H})
-    release_calls: frozenset[Call] = frozenset({Call.COPY_D2H})
-    release_us: int = 100
+    release_us: int = 200
     hold_kernels: int = 2
     max_per_second: int = 0
     rank: int = 0
@@ -193,7 +191,7 @@ def _mask(calls: frozenset[Call]) -> int:
 def _encode_plan(plan: Plan, own: int, agent: AgentSlot | None, out: abi.Plan) -> None:
     out.pid, out.gpu, out.group, out.mechanism = plan.pid, plan.gpu, own, plan.mechanism
     out.limit_us, out.launch_within_us, out.quiet_us = plan.limit_us, plan.launch_within_us, plan.quiet_us
-    out.end_calls, out.release_calls, out.release_us = _mask(plan.end_calls), _mask(plan.release_calls), plan.release_us
+    out.end_calls, out.release_us = _mask(plan.end_calls), plan.release_us
     out.agent_slot, out.agent_tid = (agent.slot, agent.tid) if agent else (abi.NO_INDEX, 0)
     out.hold_kernels, out.max_per_second = plan.hold_kernels, plan.max_per_second
     out.rank, out.due_us = plan.rank, plan.due_us

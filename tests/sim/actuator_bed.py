@@ -122,10 +122,12 @@ class Bed:
         self.actuator.publish(PlanSet((GpuPlan(turns),), tuple(members), plans))
 
     def announce(self):
+        self.call(Kind.PROC_EXEC, Call.NONE)
+
+    def call(self, kind, call):
+        """Tell the actuator of an event of the service."""
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        self.actuator.announce(
-            HEAD.pack(now, self.service.pid, 1, Kind.PROC_EXEC, Call.NONE, 0, 0, 0) + CUDA.pack(0, 0)
-        )
+        self.actuator.announce(HEAD.pack(now, self.service.pid, 1, kind, call, 0, 0, 0) + CUDA.pack(0, 0))
 
     def reserve(self):
         """Announce a burst that does not come, and wait until the jobs are off the GPU."""

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,39 @@ def test_a_hold_without_burst_ends_at_its_limit(hold_bed):
     assert record.reason is Reason.LIMIT
     until(hold_bed.working)
     assert page(hold_bed)[4] == 1  # released
+
+
+LAUNCHED = [(Kind.CUDA_ENTER, Call.GRAPH_LAUNCH), (Kind.CUDA_RETURN, Call.GRAPH_LAUNCH)]
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        LAUNCHED,
+        [(Kind.CUDA_ENTER, Call.LAUNCH), (Kind.CUDA_ENTER, Call.COPY_D2H)],
+        [(Kind.CUDA_ENTER, Call.LAUNCH), (Kind.CUDA_RETURN, Call.EVENT_QUERY)],
+    ],
+    ids=["calls nothing more", "may wait in a copy", "polls"],
+)
+def test_a_hold_ends_when_all_is_queued_though_no_wait_is_seen(hold_bed, calls):
+    hold_bed.publish(hold_bed.plan(Mechanism.HOLD, limit_us=4_000_000))
+    hold_bed.announce()
+    until(lambda: page(hold_bed)[9] == 1)
+    for kind, call in calls:
+        hold_bed.call(kind, call)
+    until(lambda: page(hold_bed)[4] == 1)
+    assert hold_bed.actuator.records() == []  # the reservation goes on
+    until(hold_bed.working)
+
+
+def test_a_hold_stays_while_the_program_goes_on_calling(hold_bed):
+    hold_bed.publish(hold_bed.plan(Mechanism.HOLD, limit_us=4_000_000))
+    hold_bed.announce()
+    until(lambda: page(hold_bed)[9] == 1)
+    for kind, call in [*LAUNCHED, (Kind.CUDA_ENTER, Call.COPY_H2D)]:
+        hold_bed.call(kind, call)
+    time.sleep(0.2)
+    assert page(hold_bed)[4] == 0
 
 
 def test_a_program_with_an_agent_that_nobody_uses_is_as_without(make_bed):

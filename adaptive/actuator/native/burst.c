@@ -181,7 +181,7 @@ static bool ends_hold(const struct plan *p, const struct gs_event *event)
 static void on_enter(struct actuator *a, struct plan *p, const struct gs_event *event, bool sync, __u64 now)
 {
 	p->quiet_at = p->release_at = NEVER;
-	if (p->launched && is_in(event, p->plan.release_calls))
+	if (p->launched && event->call == GS_CALL_COPY_D2H) /* it may wait for the burst inside */
 		p->release_at = event->time_ns + p->plan.release_us * US;
 	if (sync)
 		p->syncs_inside++;
@@ -193,6 +193,11 @@ static void on_enter(struct actuator *a, struct plan *p, const struct gs_event *
 
 static void on_return(struct actuator *a, struct plan *p, const struct gs_event *event, bool sync, __u64 now)
 {
+	/* Not every program is seen to wait: one that calls nothing more has queued all, and so has one that polls. */
+	if (is_in(event, LAUNCHES))
+		p->release_at = event->time_ns + p->plan.release_us * US;
+	else if (is_in(event, QUERIES) && p->launched)
+		hold_release(a, p);
 	if (sync) {
 		if (!is_in(event, QUERIES) && p->syncs_inside) /* a query has no entry */
 			p->syncs_inside--;

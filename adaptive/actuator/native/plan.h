@@ -16,7 +16,7 @@
 #include <linux/types.h>
 
 #define GA_MAGIC 0x54434147 /* "GACT" */
-#define GA_ABI_VERSION 3
+#define GA_ABI_VERSION 4
 
 #define GA_MAX_GPUS 8
 #define GA_MAX_SLOTS 256
@@ -83,16 +83,14 @@ struct ga_plan {
 	    launch_within_us; /* given up when no launch follows within this time of the first control; 0: the limit */
 	__u32 quiet_us;	      /* how long after the end condition the reservation waits for more work */
 	__u32 end_calls;      /* synchronous calls whose return ends a burst; 0: only the quiet time does */
-	__u32 release_calls;  /* calls that may wait for the burst inside: once all is queued the hold may end, */
-	__u32 release_us;     /* that long after the entry of one which no other call follows */
-	__u32 agent_slot;     /* GA_NO_INDEX without an agent */
-	__u32 agent_tid;      /* its thread: its calls are not the program's */
+	__u32 release_us; /* a hold ends that long after a launch, or a copy to the host, that no other call follows */
+	__u32 agent_slot; /* GA_NO_INDEX without an agent */
+	__u32 agent_tid;  /* its thread: its calls are not the program's */
 	__u32 hold_kernels;
 	__u32 max_per_second; /* reservations; 0: no bound */
 	__u32 trigger_count;
 	__u32 rank;   /* of two reservations on a GPU the higher goes first */
 	__u32 due_us; /* then the one whose trigger plus this is earlier; 0: never due */
-	__u32 pad;
 	struct ga_trigger triggers[GA_MAX_TRIGGERS];
 };
 

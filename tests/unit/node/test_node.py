@@ -10,7 +10,6 @@ import pytest
 from gpsched.adaptive import node as node_module
 from gpsched.adaptive.actuator.actuator import Actuator
 from gpsched.adaptive.actuator.errors import ActuatorMissingError
-from gpsched.adaptive.actuator.records import Reason, Record
 from gpsched.adaptive.config import Config, Rule
 from gpsched.adaptive.driver.errors import ControlError, HandleGoneError
 from gpsched.adaptive.driver.types import ChannelGroup
@@ -317,22 +316,3 @@ def test_attach_refuses_what_it_cannot_manage(machine: Machine) -> None:
     with pytest.raises(NotManagedError):
         machine.node.detach(gone)
     assert machine.probes.classes == {}
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "launch_us", "hidden_us", "waste_us"),
-    [("hold", 350, 200, 145), ("hold", 120, 115, 0), ("hold", 0, None, 795), ("reserve", 350, 5, 345)],
-)
-def test_what_a_hold_hides_is_reckoned_by_its_costs(
-    machine: Machine, mechanism: str, launch_us: int, hidden_us: float | None, waste_us: float
-) -> None:
-    """Its agent launches it 5 µs after the bell; it gets the GPU when the other context is out, which nobody sees."""
-    pid = machine.start("lc")
-    process = machine.node.registry.get(pid)
-    assert process is not None
-    process.mechanism = mechanism  # type: ignore[assignment]
-    times = {"trigger_ns": 1, "begin_ns": 1_000_000, "ready_ns": 1_005_000, "end_ns": 2_000_000, "undone_ns": 2_000_000}
-    fields = dict.fromkeys(Record.__struct_fields__, 0) | times | {"pid": pid, "reason": Reason.SYNC}
-    launch_ns = 1_000_000 + launch_us * 1000 if launch_us else 0
-    record = machine.node.steering._reckoned(Record(**fields | {"launch_ns": launch_ns}))  # type: ignore[arg-type]
-    assert (record.hidden_us, record.waste_us) == (hidden_us, waste_us)

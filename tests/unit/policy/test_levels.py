@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpsched.adaptive.model import Level
 from gpsched.adaptive.policy.levels import Prospect, choose_level, within
 
 
@@ -31,9 +32,9 @@ def test_waste_above_the_budget_counts_as_impossible() -> None:
 
 
 def test_a_level_at_the_edge_of_the_budget_does_not_come_and_go() -> None:
-    prospects = {"reserve": Prospect(100, 0.0), "hold": Prospect(160, 0.011)}
-    assert choose_level(prospects, "hold", BUDGET)[0] == "hold"  # type: ignore[arg-type]
-    assert choose_level(prospects, "timeslice", BUDGET)[0] == "reserve"  # type: ignore[arg-type]
+    prospects: dict[Level, Prospect] = {"reserve": Prospect(100, 0.0), "hold": Prospect(160, 0.011)}
+    assert choose_level(prospects, "hold", BUDGET)[0] == "hold"
+    assert choose_level(prospects, "timeslice", BUDGET)[0] == "reserve"
 
 
 def test_no_level_available_is_timeslice() -> None:

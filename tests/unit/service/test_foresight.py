@@ -3,10 +3,9 @@
 import itertools
 
 import pytest
-from msgspec.structs import replace
 
 from gpsched.adaptive.actuator.records import Reason, Record
-from gpsched.adaptive.foresight import Foresight, Reaction, reacted_us
+from gpsched.adaptive.foresight import Foresight
 from gpsched.adaptive.histogram import above
 
 
@@ -51,24 +50,3 @@ def test_reservations_without_a_launch_are_in_vain() -> None:
     ):
         found.reservation(one, None)
     assert found.in_vain == 3
-
-
-def test_reaction_counts_from_when_a_reservation_was_due() -> None:
-    one = record(1000, 1300, 1500)
-    assert [reacted_us(one, due) for due in (0.0, 5.0, None, 500.0)] == [20.0, 15.0, None, None]
-    assert reacted_us(record(0, 1300, 1500), 0.0) is None
-    assert reacted_us(replace(one, ready_ns=one.begin_ns + 45_000), 5.0, hold=True) == 60.0
-    assert reacted_us(replace(one, ready_ns=0), 5.0, hold=True) is None  # its kernels were never launched
-
-
-def test_the_usual_reaction_is_reckoned_with() -> None:
-    reaction = Reaction(100)
-    first = reaction.us
-    assert not any(reaction.add(15.0) for _ in range(63))
-    assert reaction.add(15.0)
-    assert reaction.us == 20 < first
-    assert [reaction.add(57.0 if index % 5 else 15.0) for index in range(64 * 8)].count(True) == 1
-    assert reaction.us == 60
-    for _ in range(64 * 8):
-        reaction.add(1e6)
-    assert reaction.us == 300  # a machine that is too busy

@@ -4,11 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpsched.adaptive.model import Level
 from gpsched.adaptive.outcomes import Outcomes
 
 
-def feed(outcomes: Outcomes, level: str, length_us: float, count: int = 64, now_s: float = 0.0) -> int:
-    return sum(outcomes.ended(level, length_us, now_s) for _ in range(count))  # type: ignore[arg-type]
+RESERVING: list[Level] = ["reserve", "hold"]
+
+
+def feed(outcomes: Outcomes, level: Level, length_us: float, count: int = 64, now_s: float = 0.0) -> int:
+    return sum(outcomes.ended(level, length_us, now_s) for _ in range(count))
 
 
 def test_a_level_that_makes_bursts_longer_is_left_out_for_ever_longer() -> None:
@@ -30,12 +34,12 @@ def test_nothing_is_judged_without_bursts_to_compare_with() -> None:
     assert feed(outcomes, "hold", 1e6) == 0
 
 
-@given(st.lists(st.floats(100.0, 10_000.0), min_size=16, max_size=64), st.sampled_from(["reserve", "hold"]))
-def test_a_level_that_changes_nothing_is_kept(lengths: list[float], level: str) -> None:
+@given(st.lists(st.floats(100.0, 10_000.0), min_size=16, max_size=64), st.sampled_from(RESERVING))
+def test_a_level_that_changes_nothing_is_kept(lengths: list[float], level: Level) -> None:
     outcomes = Outcomes()
     for length_us in lengths * 2:
         outcomes.ended("timeslice", length_us, 0.0)
-    assert not any(outcomes.ended(level, min(lengths), 0.0) for _ in range(200))  # type: ignore[arg-type]
+    assert not any(outcomes.ended(level, min(lengths), 0.0) for _ in range(200))
     assert not outcomes.disproved(0.0)
 
 

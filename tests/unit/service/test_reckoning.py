@@ -1,0 +1,60 @@
+"""What reservations cost on this machine: learned reactions, and when a hold had the GPU."""
+
+import pytest
+
+from gpsched.adaptive.actuator.records import Reason, Record
+from gpsched.adaptive.hints.costs import LEVELS
+from gpsched.adaptive.reckoning import Reaction, Reckoning, reacted_us
+
+
+def record(**times_ns: int) -> Record:
+    fields = dict.fromkeys(Record.__struct_fields__, 0) | times_ns | {"pid": 5, "reason": Reason.SYNC}
+    return Record(**fields)  # type: ignore[arg-type]
+
+
+def test_reaction_counts_from_when_a_reservation_was_due() -> None:
+    one = record(trigger_ns=980_000, begin_ns=1_000_000)
+    assert [reacted_us(one, due) for due in (0.0, 5.0, None, 500.0)] == [20.0, 15.0, None, None]
+    assert reacted_us(record(trigger_ns=1), 0.0) is None  # it never began
+    held = record(trigger_ns=980_000, begin_ns=1_000_000, ready_ns=1_045_000)
+    assert reacted_us(held, 5.0, hold=True) == 60.0
+    assert reacted_us(one, 5.0, hold=True) is None  # its kernels were never launched
+
+
+def test_the_usual_reaction_is_reckoned_with() -> None:
+    reaction = Reaction(100)
+    first = reaction.us
+    assert not any(reaction.add(15.0) for _ in range(63))
+    assert reaction.add(15.0)
+    assert reaction.us == 20 < first
+    assert [reaction.add(57.0 if index % 5 else 15.0) for index in range(64 * 8)].count(True) == 1
+    assert reaction.us == 60
+    for _ in range(64 * 8):
+        reaction.add(1e6)
+    assert reaction.us == 300  # a machine that is too busy
+
+
+def test_a_level_needs_as_much_more_as_its_reservations_begin_late() -> None:
+    reckoning = Reckoning(LEVELS)
+    assert reckoning.costs()["hold"].need_us == LEVELS["hold"].need_us + 100
+    one = record(trigger_ns=1_000_000, begin_ns=1_010_000, ready_ns=1_020_000)
+    assert [reckoning.learn("hold", one, 0.0) for _ in range(64)] == [False] * 63 + [True]
+    costs = reckoning.costs()
+    assert costs["hold"].need_us == LEVELS["hold"].need_us + 20
+    assert costs["reserve"].need_us == LEVELS["reserve"].need_us + 60  # nothing was learned of it
+    assert costs["timeslice"] == LEVELS["timeslice"]
+    assert not any(reckoning.learn("module", one, 0.0) for _ in range(64))
+
+
+@pytest.mark.parametrize(
+    ("level", "launch_us", "hidden_us", "waste_us"),
+    [("hold", 350, 200, 145), ("hold", 120, 115, 0), ("hold", 0, None, 795), ("reserve", 350, 5, 345)],
+)
+def test_what_a_hold_hides_is_reckoned_by_its_costs(
+    level: str, launch_us: int, hidden_us: float | None, waste_us: float
+) -> None:
+    """Its agent launches it 5 us after the bell; it gets the GPU when the other context is out, which nobody sees."""
+    times = {"trigger_ns": 1, "begin_ns": 1_000_000, "ready_ns": 1_005_000, "end_ns": 2_000_000, "undone_ns": 2_000_000}
+    one = record(**times, launch_ns=1_000_000 + launch_us * 1000 if launch_us else 0)
+    found = Reckoning(LEVELS).reckoned(level, one)
+    assert (found.hidden_us, found.waste_us) == (hidden_us, waste_us)
