@@ -148,8 +148,7 @@ class Daemon:
             if time.monotonic() >= next_tick:
                 self._probes.consume()
                 self._node.tick()
-                if config := self._service.tick(self._snapshot):
-                    self._tuning.reload(config)
+                self._service.tick(self._snapshot, self._tuning.reload)
                 self._tuning.tick()
                 self._stopping |= exit_when_idle and self._idle()
                 next_tick = time.monotonic() + _TICK_S

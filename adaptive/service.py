@@ -39,14 +39,13 @@ class Service:
         """From a signal handler: the next ``tick`` reads the configuration again."""
         self._reload = True
 
-    def tick(self, snapshot: Callable[[], Snapshot]) -> Config | None:
-        """Twice a second: watchdog, metrics. Return a new configuration when one was asked for and is right."""
+    def tick(self, snapshot: Callable[[], Snapshot], apply: Callable[[Config], None]) -> None:
+        """Twice a second: watchdog, metrics; ``apply`` gets a new configuration when one was asked for and is right."""
         self._notifier.alive()
         self._publisher.tick(snapshot)
-        if not self._reload:
-            return None
-        self._reload = False
-        return self._read_again()
+        if self._reload:
+            self._reload = False
+            self._read_again(apply)
 
     def stopping(self) -> None:
         """The daemon begins to end: settings are restored next, which may take a while."""
@@ -57,22 +56,22 @@ class Service:
         self._publisher.close()
         self.gpus.close()
 
-    def _read_again(self) -> Config | None:
-        """The earlier configuration stays when the new one is wrong."""
+    def _read_again(self, apply: Callable[[Config], None]) -> None:
+        """The earlier configuration stays when the new one is wrong; the manager hears READY when all is in force."""
         if self._reader is None:
-            return None
+            return
         self._notifier.reloading()
-        new = None
         try:
             new = self._config = self._reader()
-            self.config_error = None
-            self._publisher.configure(new.metrics)
-            log.info("configuration read again: %d rules", len(new.rule))
         except ConfigError as error:
             self.config_error = str(error)
             log.error("the earlier configuration stays: %s", error)
+        else:
+            self.config_error = None
+            self._publisher.configure(new.metrics)
+            apply(new)
+            log.info("configuration read again: %d rules", len(new.rule))
         self._notifier.ready(self._status())
-        return new
 
     def findings(self) -> list[str]:
         """What the checks at the start complained about, one line each."""
