@@ -4,10 +4,11 @@ Precedence: ``config.d/*.toml`` in name order over ``config.toml`` over the defa
 """
 
 import difflib
+import json
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -15,6 +16,7 @@ from gpsched.adaptive.errors import ConfigError, UsageError
 from gpsched.adaptive.units import parse_duration
 
 
+_BARE = re.compile(r"[\w-]+", re.ASCII)  # a key that TOML needs no quotes for
 _LISTEN = re.compile(r"|(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}")
 _PATTERNS = ("exe", "command", "user", "cgroup", "container", "slurm_qos", "pod", "pod_labels", "env")
 Microseconds = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
@@ -261,7 +263,19 @@ def _check_keys(path: Path, raw: dict[str, Any], struct: type[msgspec.Struct], p
         section = fields[key]
         if isinstance(section, type) and issubclass(section, msgspec.Struct) and isinstance(value, dict):
             _check_keys(path, value, section, f"{prefix}{key}.")
+        if get_origin(section) is dict and isinstance(value, dict):
+            _check_entries(path, value, get_args(section)[1], f"{prefix}{key}.")
         if key == "rule" and isinstance(value, list):
             for number, rule in enumerate(value):
                 if isinstance(rule, dict):
                     _check_keys(path, rule, Rule, f"rule[{number}].")
+
+
+def _check_entries(path: Path, table: dict[str, Any], type_: Any, prefix: str) -> None:
+    """A table whose keys are names of the user's: msgspec says that an entry is wrong, but not which."""
+    for name, value in table.items():
+        try:
+            msgspec.convert(value, type_)
+        except msgspec.ValidationError as error:
+            key = name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+            raise ConfigError(str(path), prefix + key, str(error)) from error

@@ -1,10 +1,13 @@
 """The configuration file: every mistake names file, key and remedy."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args, get_origin
 
+import msgspec
 import pytest
 
-from gpsched.adaptive.config import Config, load
+from gpsched.adaptive.config import Config, load, overlay
 from gpsched.adaptive.errors import ConfigError
 
 
@@ -67,6 +70,10 @@ def test_later_files_override_keys_and_add_rules(tmp_path: Path) -> None:
         ("[reservations]\nbe_flor = 1\n", "reservations.be_flor", "did you mean 'be_floor'"),
         ("[reservations]\nbe_floor = 1.5\n", "reservations.be_floor", "<= 1.0"),
         ("timeslice = 3\n", "timeslice", "Expected `object`"),
+        ("[tenants]\na = 1\nb = -1\n", "tenants.b", "> 0.0"),
+        ('[tenants]\na = 1\n"team b.c" = -1\n', 'tenants."team b.c"', "> 0.0"),
+        ("[tuner.guarantees]\na = 0.1\nb = 1.5\n", "tuner.guarantees.b", "<= 1.0"),
+        ('[[rule]]\nclass = "lc"\nenv = { ROLE = "api", PORT = 80 }\n', "rule[0].env.PORT", "Expected `str`"),
         ("[[[", "", "config.toml"),
         ("\x00", "", "config.toml"),
     ],
@@ -77,3 +84,29 @@ def test_mistakes_are_named(tmp_path: Path, text: str, key: str, message: str) -
     assert caught.value.key == key
     assert message in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def _tables(struct: type[msgspec.Struct], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Where the configuration has tables whose keys are names of the user's."""
+    for field in msgspec.structs.fields(struct):
+        here = (*path, field.encode_name)
+        inner = get_args(field.type)[0] if get_origin(field.type) is list else field.type
+        if get_origin(field.type) is dict:
+            yield here
+        elif isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+            yield from _tables(inner, here)
+
+
+@pytest.mark.parametrize("path", list(_tables(Config)), ids=".".join)
+def test_a_wrong_entry_of_any_table_is_named(tmp_path: Path, path: tuple[str, ...]) -> None:
+    key = ".".join((*path, "somebody"))
+    rule = path[0] == "rule"
+    with pytest.raises(ConfigError) as caught:
+        _load(tmp_path, f"[[rule]]\n{key.removeprefix('rule.')} = []\n" if rule else f"{key} = []\n")
+    assert caught.value.key == (key.replace("rule.", "rule[0].") if rule else key)
+
+
+def test_a_wrong_weight_given_for_now_is_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        overlay(Config(), {"tenants": {"a": 1, "b": 0}})
+    assert caught.value.key == "tenants.b"
