@@ -143,15 +143,19 @@ class Daemon:
                 key.data()
             freezing.update()
             if self._node.steering.busy:
-                self._probes.consume()  # quiet events make nothing readable
-                self._node.follow()
+                self._node.follow(self._read())  # quiet events make nothing readable
             if time.monotonic() >= next_tick:
-                self._probes.consume()
-                self._node.tick()
+                self._node.tick(self._read())
                 self._service.tick(self._snapshot, self._tuning.reload)
                 self._tuning.tick()
                 self._stopping |= exit_when_idle and self._idle()
                 next_tick = time.monotonic() + _TICK_S
+
+    def _read(self) -> float:
+        """Hand on the kernel's events; return up to when none is missing (µs). More come while these are handled."""
+        began_us = time.monotonic_ns() / 1000
+        self._probes.consume()
+        return began_us
 
     def _idle(self) -> bool:
         self._used |= len(self._node.registry) > 0

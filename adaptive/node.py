@@ -235,9 +235,12 @@ class Node:
 
     # ---- upkeep
 
-    def follow(self) -> None:
-        """Between ticks, while latency-critical processes are busy: learn, and replan when something was learned."""
-        self.steering.tick()
+    def follow(self, read_us: float | None = None) -> None:
+        """Between ticks, while latency-critical processes are busy: learn, and replan when something was learned.
+
+        ``read_us`` as for ``Steering.tick``.
+        """
+        self.steering.tick(read_us)
         if self.steering.changed:
             self.apply()
 
@@ -255,8 +258,11 @@ class Node:
         for pid in self.keeper.exited():
             self._remove(pid)
 
-    def tick(self) -> None:
-        """Look for what events may have missed: processes that ended, groups of processes that were scanned."""
+    def tick(self, read_us: float | None = None) -> None:
+        """Look for what events may have missed: processes that ended, groups of processes that were scanned.
+
+        ``read_us`` as for ``Steering.tick``.
+        """
         for process in self.registry:
             if not self._lives(process):
                 self._remove(process.pid)
@@ -264,7 +270,7 @@ class Node:
             self.steering.lost(lost - self._lost)
             self._lost = lost
         self._count_calls()
-        self.steering.tick()
+        self.steering.tick(read_us)
         for pid in self._discovery.unclear():
             if self.registry.get(pid) is not None:
                 self._scan(pid)

@@ -103,9 +103,13 @@ class Steering:
         for pid, output in self.learners.tell_all(Lost(time.monotonic_ns() / 1000, count)):
             self._take(pid, output)
 
-    def tick(self) -> None:
-        """Let time pass for the learners; collect what the actuator did; look after it."""
-        now = time.monotonic_ns() / 1000
+    def tick(self, read_us: float | None = None) -> None:
+        """Let time pass for the learners; collect what the actuator did; look after it.
+
+        ``read_us``: up to when all events were observed (now, where nothing is said). Learners whose time is ahead of
+        events that are yet to be read would take those for late ones: triggers and launches would lie at one instant.
+        """
+        now = time.monotonic_ns() / 1000 if read_us is None else read_us
         for pid, output in self.learners.tell_all(Tick(now)):
             self._take(pid, output)
         self.freezing.update()

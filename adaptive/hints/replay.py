@@ -18,7 +18,7 @@ _TICK_US = 4000.0
 def replay(trace: Trace, costs: Costs = LEVELS["hold"]) -> dict[int, HintLearner]:
     """Return a learner for each process of which the trace has a burst. ``costs`` are µs of the GPU's clock."""
     learners: dict[int, HintLearner] = {}
-    for pid, events in _by_process(trace).items():
+    for pid, events in by_process(trace).items():
         learner, adapter = HintLearner(costs=costs, pid=pid), EventAdapter()
         now = 0.0
         for event in events:
@@ -33,8 +33,8 @@ def replay(trace: Trace, costs: Costs = LEVELS["hold"]) -> dict[int, HintLearner
     return learners
 
 
-def _by_process(trace: Trace) -> dict[int, list[Event]]:
-    """What learners listen to, on the GPU's clock."""
+def by_process(trace: Trace) -> dict[int, list[Event]]:
+    """Return what learners listen to, by pid, on the GPU's clock."""
     found: dict[int, list[Event]] = defaultdict(list)
     for event in trace.events:
         if isinstance(event, CudaEvent | WakeEvent | HintEvent):
