@@ -1,4 +1,4 @@
-"""The daemon reads the kernel's events in batches: time must never pass for a learner ahead of events yet to be read."""
+"""The daemon reads the kernel's events in batches; time must never pass for a learner ahead of unread ones."""
 
 import selectors
 import time
