@@ -23,7 +23,7 @@ ROOT = HERE.parent
 #: What is imported on the way of the measurements, and what for; the others only make something nicer.
 NEEDED = {
     "msgspec": "everywhere",
-    "numpy": "figures, hints",
+    "numpy": "figures",
     "elftools": "uprobes",
     "pynvml": "the GPU's name",
     "bcc": "BPF",

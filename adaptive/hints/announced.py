@@ -2,9 +2,8 @@
 
 from collections import deque
 
-import numpy as np
-
 from gpsched.adaptive.hints.costs import Costs
+from gpsched.adaptive.hints.leads import quantile
 from gpsched.adaptive.hints.model import Trigger
 from gpsched.adaptive.hints.observations import Explicit, Matcher, WakeKind
 
@@ -39,10 +38,9 @@ class Announcements:
 
     def trigger(self, costs: Costs) -> Trigger:
         """Return the trigger; its times count from the announced time, so that the offset is negative."""
-        delays = np.fromiter(self._delays, float)
+        delays = sorted(self._delays)
         known = len(delays) >= 8
-        late = float(np.percentile(delays, 99)) * 1.5 + 500.0 if known else self.PATIENCE_US
-        leads = np.percentile(delays, (1, 50, 99)) if known else ()
+        late = quantile(delays, 99) * 1.5 + 500.0 if known else self.PATIENCE_US
         return Trigger(
             matcher=Matcher(WakeKind.EXPLICIT),
             offset_us=-costs.need_us,
@@ -50,5 +48,5 @@ class Announcements:
             margin_us=costs.need_us,
             precision=1.0,
             recall=1.0,
-            lead_us={name: round(float(us), 1) for name, us in zip(("p1", "p50", "p99"), leads, strict=False)},
+            lead_us={f"p{percent}": round(quantile(delays, percent), 1) for percent in (1, 50, 99)} if known else {},
         )

@@ -2,7 +2,6 @@
 
 from collections import deque
 
-import numpy as np
 from msgspec.structs import replace
 
 from gpsched.adaptive.hints import choose
@@ -103,7 +102,7 @@ class Chooser:
         """P50 and P99 of the bursts' lengths in µs."""
         if not self._lengths:
             return {}
-        lengths = np.sort(np.fromiter(self._lengths, float))
+        lengths = sorted(self._lengths)
         return {f"p{percent}": round(quantile(lengths, percent), 1) for percent in (50, 99)}
 
     def decide(self) -> bool:
@@ -136,7 +135,7 @@ class Chooser:
 
     def rate(self, costs: Costs, wanted: set[Matcher] | None = None) -> list[choose.Rated]:
         """Evaluate all candidates, or the wanted ones."""
-        last = Bursts(self.table.burst, np.fromiter(self.table.gaps, float), self.interval_us)
+        last = Bursts(self.table.burst, list(self.table.gaps), self.interval_us)
         return choose.rate(self.table.windows(wanted), last, costs)
 
     def expected(self, costs: Costs) -> tuple[float, float]:
@@ -229,7 +228,7 @@ class Chooser:
 
     def _burst_limit(self) -> float:
         longest = self.burst_quantiles().get("p99", self._LONGEST_US)
-        return float(min(max(3 * longest, self._SHORTEST_US), self._LONGEST_US))
+        return min(max(3 * longest, self._SHORTEST_US), self._LONGEST_US)
 
 
 def _matchers(choice: Choice) -> set[Matcher]:

@@ -1,11 +1,6 @@
 """What taking the GPU costs at each level, so that a hint's worth can be weighed against its waste."""
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
-
-
-Floats = npt.NDArray[np.float64]
 
 
 class Costs(msgspec.Struct, frozen=True):
@@ -33,13 +28,8 @@ class Costs(msgspec.Struct, frozen=True):
         """What giving the GPU back and taking it again costs both sides: a longer gap in a burst is worth closing."""
         return 2 * self.switch_us + self.control_us
 
-    def hidden(self, margin: Floats) -> Floats:
-        """Return the µs hidden when the reservation began ``margin`` µs before each launch (negative: after it)."""
-        shortfall = np.clip(1.0 - margin / self.need_us, 0.0, 1.0)
-        return np.where(margin < 0.0, 0.0, self.switch_us - self.residual_us - self.late_us * shortfall)
-
-    def hidden_once(self, margin: float) -> float:
-        """Return the same for one launch, without numpy's fixed cost."""
+    def hidden(self, margin: float) -> float:
+        """Return the µs hidden when the reservation began ``margin`` µs before the launch (negative: after it)."""
         if margin < 0.0:
             return 0.0
         shortfall = max(1.0 - margin / self.need_us, 0.0)

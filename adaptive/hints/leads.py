@@ -1,18 +1,19 @@
 """The recent leads of one trigger candidate, and what a plan on them would have hidden and wasted."""
 
+from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
-from gpsched.adaptive.hints.costs import Costs, Floats
+from gpsched.adaptive.hints.costs import Costs
 
 
 NEVER = float("inf")  # no burst followed within the horizon
 PATIENCE = 0.2
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
+Occurrence = tuple[float, int]  # lead in µs, number of the burst
 
 
 class Evaluation(msgspec.Struct, frozen=True):
@@ -77,35 +78,34 @@ class LeadWindow:
             self._leads.popleft()
             self._bursts.popleft()
 
-    def arrays(self) -> tuple[Floats, npt.NDArray[np.int64]]:
+    def occurrences(self) -> Iterable[Occurrence]:
         """Return leads and burst numbers, oldest first."""
-        return np.fromiter(self._leads, float), np.fromiter(self._bursts, np.int64)
+        return zip(self._leads, self._bursts, strict=True)
 
     def follow_drift(self) -> bool:
         """Forget older occurrences when the recent leads lie outside of all that was usual; True when it did."""
-        leads, _ = self.arrays()
-        if len(leads) < 4 * self._RECENT:
+        if len(self) < 4 * self._RECENT:
             return False
-        recent, before = leads[-self._RECENT :], leads[: -self._RECENT]
-        before = before[np.isfinite(before)]
+        leads = list(self._leads)
+        recent = sorted(leads[-self._RECENT :])
+        before = sorted(lead for lead in leads[: -self._RECENT] if lead < NEVER)
         if len(before) < self._RECENT:
             return False
-        before.sort()
-        if quantile(before, 5) <= quantile(np.sort(recent), 50) <= quantile(before, 95):
+        if quantile(before, 5) <= quantile(recent, 50) <= quantile(before, 95):
             return False
         self.truncate(self._RECENT)
         return True
 
 
-def quantile(ordered: Floats, percent: float) -> float:
-    """Return a percentile of sorted values, linear between neighbours; twenty times faster than numpy's."""
+def quantile(ordered: Sequence[float], percent: float) -> float:
+    """Return a percentile of sorted values, linear between neighbours."""
     place = (len(ordered) - 1) * percent / 100.0
     below = int(place)
-    low, high = float(ordered[below]), float(ordered[min(below + 1, len(ordered) - 1)])
+    low, high = ordered[below], ordered[min(below + 1, len(ordered) - 1)]
     return low if place == below or low == high else low + (high - low) * (place - below)
 
 
-def quantiles(ordered: Floats) -> dict[str, float]:
+def quantiles(ordered: Sequence[float]) -> dict[str, float]:
     """Return P1 to P99 of sorted leads in µs; empty when there are none."""
     return {f"p{percent}": round(quantile(ordered, percent), 1) for percent in PERCENTILES} if len(ordered) else {}
 
@@ -120,12 +120,12 @@ class Bursts(msgspec.Struct, frozen=True):
     HISTORY: ClassVar[int] = 1024
 
     newest: int
-    gaps_us: Floats
+    gaps_us: Sequence[float]
     interval_us: float
 
-    def gaps_of(self, numbers: npt.NDArray[np.int64]) -> Floats:
-        """Return the gaps before the bursts with these numbers."""
-        return self.gaps_us[numbers - self.newest - 1]
+    def gap_of(self, number: int) -> float:
+        """Return the gap before the burst with this number."""
+        return self.gaps_us[number - self.newest - 1]
 
 
 def evaluate(window: LeadWindow, last: Bursts, costs: Costs, patience: float = PATIENCE) -> Evaluation | None:
@@ -135,16 +135,14 @@ def evaluate(window: LeadWindow, last: Bursts, costs: Costs, patience: float = P
     The offset is the one that reserves the most bursts in time within the waste budget (or wastes least, where none
     keeps it). None when no burst followed the candidate.
     """
-    leads, bursts = window.arrays()
-    recent = bursts > last.newest - len(last.gaps_us)
-    leads, bursts = leads[recent], bursts[recent]
-    if not np.isfinite(leads).any():
+    oldest = last.newest - len(last.gaps_us)
+    occurrences = [(lead, burst) for lead, burst in window.occurrences() if burst > oldest]
+    ordered = sorted(lead for lead, _ in occurrences if lead < NEVER)
+    if not ordered:
         return None
-    seen = last.newest - int(bursts[0]) + 1
-    ordered = np.sort(leads[np.isfinite(leads)])
     best: Evaluation | None = None
     for percent in (100.0, 98.0, 90.0):
-        found = _evaluate_limit(leads, bursts, _limit(ordered, percent, patience), seen, last, costs)
+        found = _evaluate_limit(occurrences, ordered, _limit(ordered, percent, patience), last, costs)
         if best is None or _rank(found, costs) > _rank(best, costs):
             best = found
         if best.waste_share <= costs.waste_budget and best.in_time >= _GOOD:
@@ -165,65 +163,80 @@ def _rank(evaluation: Evaluation, costs: Costs) -> tuple[bool, float]:
     return evaluation.waste_share <= costs.waste_budget, score(evaluation)
 
 
-def _limit(ordered: Floats, percent: float, patience: float) -> float:
+def _limit(ordered: Sequence[float], percent: float, patience: float) -> float:
     low, high = quantile(ordered, 5), quantile(ordered, percent)
     return high + max(0.5 * (high - low), patience * high, 50.0)  # a late burst costs less than a lost reservation
 
 
 def _evaluate_limit(
-    leads: Floats, bursts: npt.NDArray[np.int64], limit: float, seen: int, last: Bursts, costs: Costs
+    occurrences: Sequence[Occurrence], ordered: list[float], limit: float, last: Bursts, costs: Costs
 ) -> Evaluation:
-    within = leads <= limit
-    numbers, effective = _earliest(leads[within], bursts[within])
-    false = int(len(leads) - within.sum())
-    gaps = last.gaps_of(numbers)
-    firsts = np.sort(effective)
+    """``ordered``: the leads of the occurrences that a burst followed."""
+    seen = last.newest - occurrences[0][1] + 1
+    within = ordered[: bisect_right(ordered, limit)]
+    false = len(occurrences) - len(within)
+    earliest = _earliest(occurrences, limit)
+    firsts = sorted(earliest.values())
+    # Before the end of the last burst the GPU was not idle.
+    idled = [(lead, last.gap_of(burst) - costs.need_us) for burst, lead in earliest.items()]
+    waits = [(lead, most) for lead, most in idled if most > 0.0]
     for low in _low_leads(firsts):
         offset = max(0.0, low - costs.need_us)
-        margin = effective - offset
-        # Before the end of the last burst the GPU was not idle.
-        idle = np.maximum(np.minimum(margin, gaps) - costs.need_us, 0.0).sum()
+        idle = _idle(waits, offset + costs.need_us)
         idle += false * (max(limit - offset - costs.need_us, 0.0) + costs.switch_us)
-        share = float(idle) / (seen * last.interval_us)
+        share = idle / (seen * last.interval_us)
         if share <= costs.waste_budget:
             break
-    in_time = margin >= min(costs.need_us, max(low, 1.0)) - 1.0
-    hidden = costs.hidden(margin)
-    worth = hidden * np.where(in_time, 1.0, 0.5)
-    recent = numbers > last.newest - LeadWindow.SIZE
+    least = min(costs.need_us, max(low, 1.0)) - 1.0
+    hidden = {burst: costs.hidden(lead - offset) for burst, lead in earliest.items()}
+    in_time = {burst for burst, lead in earliest.items() if lead - offset >= least}
+    oldest = last.newest - LeadWindow.SIZE
     return Evaluation(
         offset_us=offset,
         limit_us=limit,
         margin_us=quantile(firsts, 1) - offset,
-        samples=len(leads),
+        samples=len(occurrences),
         false=false,
-        precision=1.0 - false / len(leads),
-        recall=min(len(numbers) / seen, 1.0),
-        in_time=float(in_time.mean()),
-        hidden_us=float(hidden.sum()) / seen,
-        waste_us=float(idle) / seen,
+        precision=1.0 - false / len(occurrences),
+        recall=min(len(earliest) / seen, 1.0),
+        in_time=len(in_time) / len(earliest),
+        hidden_us=sum(hidden.values()) / seen,
+        waste_us=idle / seen,
         waste_share=share,
-        served=dict(zip(numbers[recent].tolist(), worth[recent].tolist(), strict=True)),
-        leads_us=quantiles(np.sort(leads[within])),
+        served={burst: us if burst in in_time else 0.5 * us for burst, us in hidden.items() if burst > oldest},
+        leads_us=quantiles(within),
         shortest_us=_shortest(firsts),
         longest_us=quantile(firsts, 95),
-        announced=len(numbers),
+        announced=len(earliest),
     )
 
 
-def _earliest(leads: Floats, bursts: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Floats]:
+def _earliest(occurrences: Iterable[Occurrence], limit: float) -> dict[int, float]:
     """One lead a burst: its first occurrence is the one that reserves."""
-    starts = np.flatnonzero(np.diff(bursts, prepend=bursts[0] - 1))
-    return bursts[starts], np.maximum.reduceat(leads, starts)
+    earliest: dict[int, float] = {}
+    for lead, burst in occurrences:
+        if lead <= limit and lead > earliest.get(burst, -1.0):
+            earliest[burst] = lead
+    return earliest
 
 
-def _shortest(firsts: Floats) -> float:
+def _idle(waits: Iterable[tuple[float, float]], reserved_us: float) -> float:
+    """What reservations idle in all until the launches, µs: of each, its lead and at most how long it can idle."""
+    idle = 0.0
+    for lead, most in waits:
+        wait = lead - reserved_us
+        if wait > 0.0:
+            idle += wait if wait < most else most
+    return idle
+
+
+def _shortest(firsts: Sequence[float]) -> float:
     """P1, but for a few wakes that only seem to be first: then near P10 or P25."""
     return max(quantile(firsts, 1), 0.93 * quantile(firsts, 10), 0.9 * quantile(firsts, 25))
 
 
-def _low_leads(firsts: Floats) -> list[float]:
+def _low_leads(firsts: Sequence[float]) -> list[float]:
     """Leads to be in time for, the most careful first: below the least one seen, by less the more were seen."""
-    low, median = float(firsts[0]), quantile(firsts, 50)
+    low, median = firsts[0], quantile(firsts, 50)
     careful = low - (median - low) * min(10.0 / len(firsts), 1.0) - 5.0
     return [max(careful, 0.0), low, *(quantile(firsts, percent) for percent in (1, 2, 5, 10, 25, 50))]

@@ -99,7 +99,7 @@ class HintLearner:
         gain, waste = self._chooser.expected(costs)
         if not costs.keeps or not self.gaps:
             return gain, waste
-        return (gain or min(costs.hidden_once(0.0), 0.0)) + self.gaps * costs.switch_us, waste
+        return (gain or min(costs.hidden(0.0), 0.0)) + self.gaps * costs.switch_us, waste
 
     @property
     def gaps(self) -> int:

@@ -6,8 +6,6 @@ there and back. The best fixed answer over the recent gaps is taken; it is 0 whe
 
 from collections import deque
 
-import numpy as np
-
 
 class QuietTime:
     """The quiet time in µs: ``default`` until ``MINIMUM`` gaps were seen, then within ``least`` and ``most``."""
@@ -31,11 +29,17 @@ class QuietTime:
             self.us = self._best()
 
     def _best(self) -> float:
-        gaps = np.sort(np.fromiter(self._gaps, float))
-        bridged = np.concatenate(([0.0], np.cumsum(gaps)))
-        # Bridging the k shortest gaps waits as long as the k-th in vain at each longer one; a little longer, for the
-        # next one like it.
-        limits = np.concatenate(([0.0], gaps * 1.25))
-        cost = bridged + np.arange(len(gaps), -1, -1) * (limits + self._switch)
-        cost[limits > self._most] = np.inf
-        return float(min(max(limits[int(np.argmin(cost))], self._least), self._most))
+        gaps = sorted(self._gaps)
+        best, least_cost = 0.0, len(gaps) * self._switch
+        bridged = 0.0
+        for longer, gap in zip(range(len(gaps) - 1, -1, -1), gaps, strict=True):
+            # Bridging the shortest gaps waits as long as the last of them in vain at each longer one; a little longer,
+            # for the next one like it.
+            limit = gap * 1.25
+            if limit > self._most:
+                break
+            bridged += gap
+            cost = bridged + longer * (limit + self._switch)
+            if cost < least_cost:
+                best, least_cost = limit, cost
+        return min(max(best, self._least), self._most)

@@ -165,7 +165,7 @@ class Reservations:
             self._companion = None
         self._bursts += 1
         self._history.append((time_us, self._waste))
-        hidden = self.costs.hidden_once(margin)
+        hidden = self.costs.hidden(margin)
         waste = max(min(margin, gap_us) - self.costs.need_us, 0.0)
         self._hidden += hidden
         self._unhidden += self.costs.switch_us - hidden

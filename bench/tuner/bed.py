@@ -195,6 +195,6 @@ def actuate(settings: Settings, mix: Mix, levels: Sequence[str]) -> Actuation:
 def _automatic(services: Sequence[Lc], levels: Sequence[str]) -> str:
     """The level that hides most of a switch behind the preparation, if that is worth anything."""
     lead = min(service.prep_us for service in services)
-    hidden = {level: LEVELS[level].hidden_once(lead) for level in levels if level != "timeslice"}
+    hidden = {level: LEVELS[level].hidden(lead) for level in levels if level != "timeslice"}
     best = max(hidden, key=lambda level: hidden[level])
     return best if hidden[best] >= _WORTH_US else "timeslice"

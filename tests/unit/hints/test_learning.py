@@ -7,7 +7,7 @@ import pytest
 
 from gpsched.adaptive.hints import choose
 from gpsched.adaptive.hints.candidates import CandidateTable
-from gpsched.adaptive.hints.costs import Costs
+from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.hints.leads import NEVER, Bursts, LeadWindow, evaluate, quantile
 from gpsched.adaptive.hints.observations import Matcher, Wake, WakeKind, size_bucket
 from gpsched.adaptive.hints.periodic import PeriodicPredictor
@@ -25,7 +25,7 @@ def window(leads: list[float], first: int = 1) -> LeadWindow:
 
 
 def last(count: int, interval: float = 10_000.0) -> Bursts:
-    return Bursts(count, np.full(count + 1, interval), interval)
+    return Bursts(count, [interval] * (count + 1), interval)
 
 
 # ---- quiet time
@@ -45,6 +45,21 @@ def test_the_quiet_time_bridges_what_is_cheaper_than_a_switch(gaps: list[float],
     for i in range(128):
         quiet.add(gaps[i % len(gaps)])
     assert low <= quiet.us <= high
+
+
+def test_no_other_quiet_time_costs_less() -> None:
+    rng = random.Random(3)
+    for switch, most in ((100.0, 5_000.0), (400.0, 5_000.0), (400.0, 300.0)):
+        gaps = [rng.choice((rng.expovariate(1 / 80.0), rng.expovariate(1 / 3_000.0))) for _ in range(64)]
+        quiet = QuietTime(switch, default=0.0, most=most)
+        for gap in gaps:
+            quiet.add(gap)
+        limits = [0.0, *(limit for gap in gaps if (limit := 1.25 * gap) <= most)]
+
+        def cost(limit: float, gaps: list[float] = gaps, switch: float = switch) -> float:
+            return sum(gap if 1.25 * gap <= limit else limit + switch for gap in gaps)
+
+        assert cost(quiet.us) == pytest.approx(min(map(cost, limits)))
 
 
 # ---- rhythm
@@ -100,7 +115,7 @@ def test_a_rhythm_of_another_period_is_found_again() -> None:
 
 
 def test_quantile_agrees_with_numpy() -> None:
-    values = np.sort(np.random.default_rng(1).random(57))
+    values = np.sort(np.random.default_rng(1).random(57)).tolist()
     for percent in (0, 1, 5, 50, 95, 99, 100):
         assert quantile(values, percent) == pytest.approx(np.percentile(values, percent))
 
@@ -113,6 +128,34 @@ def test_the_offset_leaves_what_the_mechanism_needs() -> None:
     assert found.in_time == found.precision == found.recall == 1.0
     assert found.hidden_us == pytest.approx(175.0)
     assert found.limit_us > 1_009.0
+
+
+@pytest.mark.parametrize("costs", [LEVELS["hold"], LEVELS["reserve"]], ids=["hold", "reserve"])
+def test_figures_are_those_of_its_offset_and_limit(costs: Costs) -> None:
+    """Told once more by their definitions: several occurrences a burst, false ones, bursts soon after another."""
+    rng = random.Random(4)
+    for _ in range(50):
+        told, number = LeadWindow(), 0
+        for _ in range(rng.randint(20, LeadWindow.SIZE)):
+            number += rng.random() < 0.7
+            told.add(NEVER if rng.random() < 0.05 else rng.gauss(1_500.0, 150.0), number)
+        gaps = [rng.choice((300.0, 9_000.0)) for _ in range(number + 1)]
+        found = evaluate(told, Bursts(number, gaps, 10_000.0), costs)
+        assert found is not None
+        occurrences = [(lead, burst) for lead, burst in told.occurrences() if lead <= found.limit_us]
+        margins = {
+            burst: max(lead for lead, other in occurrences if other == burst) - found.offset_us
+            for _, burst in occurrences
+        }
+        seen = number - min(burst for _, burst in told.occurrences()) + 1
+        false = len(told) - len(occurrences)
+        idle = sum(max(min(margin, gaps[burst]) - costs.need_us, 0.0) for burst, margin in margins.items())
+        idle += false * (max(found.limit_us - found.offset_us - costs.need_us, 0.0) + costs.switch_us)
+        assert (found.samples, found.false, found.announced) == (len(told), false, len(margins))
+        assert found.recall == min(len(margins) / seen, 1.0)
+        assert found.waste_us == pytest.approx(idle / seen)
+        assert found.hidden_us == pytest.approx(sum(costs.hidden(margin) for margin in margins.values()) / seen)
+        assert found.served.keys() == margins.keys()
 
 
 def test_the_waste_budget_moves_the_offset_and_costs_coverage() -> None:
@@ -159,8 +202,8 @@ def test_a_wake_counts_for_its_general_and_special_matchers() -> None:
         table.claim(start + 1_500.0, 8_000.0, 1)
     by_matcher = dict(table.windows({Matcher(WakeKind.SOCKET_READ), Matcher(WakeKind.SOCKET_READ, descriptor=6)}))
     assert len(by_matcher[Matcher(WakeKind.SOCKET_READ)]) == 40
-    leads, _ = by_matcher[Matcher(WakeKind.SOCKET_READ, descriptor=6)].arrays()
-    assert leads.tolist() == [1_000.0] * 20
+    occurrences = by_matcher[Matcher(WakeKind.SOCKET_READ, descriptor=6)].occurrences()
+    assert [lead for lead, _ in occurrences] == [1_000.0] * 20
 
 
 def test_equal_windows_are_judged_once_by_the_most_general() -> None:

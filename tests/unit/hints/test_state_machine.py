@@ -114,10 +114,10 @@ class Learning(RuleBasedStateMachine):
     @invariant()
     def no_lead_is_negative(self) -> None:
         for _, window in self.learner._table.windows():
-            leads, bursts = window.arrays()
-            assert len(leads) <= LeadWindow.SIZE
-            assert (leads >= 0.0).all()
-            assert (bursts[1:] >= bursts[:-1]).all()
+            bursts = [burst for _, burst in window.occurrences()]
+            assert len(bursts) <= LeadWindow.SIZE
+            assert all(lead >= 0.0 for lead, _ in window.occurrences())
+            assert bursts == sorted(bursts)
 
     @invariant()
     def the_choice_is_valid(self) -> None:
