@@ -1,11 +1,10 @@
 """Which level each latency-critical process has: what it could have, what that would gain, and whether that is new."""
 
 import logging
-import os
 import time
 from collections.abc import Mapping
 
-from gpsched.adaptive.actuator.slots import find_agent
+from gpsched.adaptive.agents import Agents
 from gpsched.adaptive.config import Reservations
 from gpsched.adaptive.hints.costs import Costs
 from gpsched.adaptive.hints.learner import HintLearner
@@ -19,8 +18,6 @@ from gpsched.adaptive.workloads.registry import Process
 log = logging.getLogger(__name__)
 
 _GAIN_STEP_US = 20.0
-_DISPROVED = "its bursts took longer with {} than without: tried again later"
-_RESERVING: tuple[Level, ...] = ("reserve", "hold")
 
 
 class Levels:
@@ -29,7 +26,7 @@ class Levels:
     def __init__(self, learners: Learners, costs: Mapping[str, Costs]) -> None:
         self._learners, self._costs = learners, costs
         self._chosen: dict[int, tuple[object, ...]] = {}
-        self._agents: dict[int, int | None] = {}
+        self.agents = Agents()
         self._outcomes: dict[int, Outcomes] = {}
 
     def choose(
@@ -40,19 +37,21 @@ class Levels:
         ``worth``: whether the process shares a GPU with who could give way; ``actuator``: whether there is one.
         """
         learner = self._learners.known(process.pid)
-        disproved = self._outcomes[process.pid].disproved(time.monotonic()) if process.pid in self._outcomes else ()
-        possible = self._available(process.pid, settings.level) if worth and actuator else ()
-        available = tuple(level for level in possible if level not in disproved)
-        basis = (worth, available, learner and _grounds(learner))
+        wanted = self._wanted(process.pid, settings.level) if worth and actuator else ()
+        refused = self._refused(process.pid, wanted)
+        available = within(settings.level, tuple(level for level in wanted if level not in refused))
+        basis = (worth, available, tuple(refused.items()), learner and _grounds(learner))
         if self._chosen.get(process.pid) == basis:
             return
         self._chosen[process.pid] = basis
+        refusals = [f"not {level}: {why}" for level, why in refused.items()]
         if learner is None or not available:
             process.mechanism = "timeslice"
-            process.hint_reason = _DISPROVED.format(", ".join(possible)) if learner and possible else ""
+            process.hint_reason = "; ".join(refusals) if learner else ""
             return
         prospects: dict[Level, Prospect] = {level: self._prospect(learner, level) for level in available}
-        level, process.hint_reason = choose_level(prospects, process.mechanism, waste_budget)
+        level, reason = choose_level(prospects, process.mechanism, waste_budget)
+        process.hint_reason = "; ".join((reason, *refusals))
         if level != process.mechanism:
             log.info("pid %d: level %s, %s", process.pid, level, process.hint_reason)
         process.mechanism = level
@@ -65,6 +64,13 @@ class Levels:
         if worse:
             log.info("pid %d: bursts take longer at level %s than without it", process.pid, process.mechanism)
         return worse
+
+    def held(self, process: Process, launched: bool) -> bool:
+        """A hold that was asked for is over; True when holds proved to be no good: choose another level."""
+        useless = self._outcomes.setdefault(process.pid, Outcomes()).held(launched, time.monotonic())
+        if useless:
+            log.info("pid %d: holds are asked for and not launched", process.pid)
+        return useless
 
     def forget_outcomes(self) -> None:
         """Bursts are about to take another time for reasons that no level has: those before are no comparison."""
@@ -79,20 +85,13 @@ class Levels:
         """Return the levels that this process could have."""
         if not actuator:
             return ("timeslice",)
-        return ("timeslice", "reserve", "hold") if self._agents.get(pid) else ("timeslice", "reserve")
-
-    def agent(self, pid: int) -> int | None:
-        """Return the thread of a process' hold agent, whose calls are not its own; None when it has none."""
-        return self._agents.get(pid)
-
-    def agents(self) -> list[int]:
-        """Return the threads of all hold agents."""
-        return [tid for tid in self._agents.values() if tid is not None]
+        holds = self.agents.thread(pid) is not None and not self.agents.inability(pid)
+        return ("timeslice", "reserve", "hold") if holds else ("timeslice", "reserve")
 
     def forget(self, pid: int) -> None:
         """The process ended or is left alone."""
         self._chosen.pop(pid, None)
-        self._agents.pop(pid, None)
+        self.agents.forget(pid)
         self._outcomes.pop(pid, None)
 
     def renew(self) -> None:
@@ -106,13 +105,20 @@ class Levels:
             return Prospect(costs.switch_us - costs.residual_us, 0.0)
         return Prospect(*learner.expected(costs))
 
-    def _available(self, pid: int, wanted: str) -> tuple[Level, ...]:
+    def _wanted(self, pid: int, wanted: str) -> tuple[Level, ...]:
+        """The levels that the settings allow and that the program was started for."""
         if wanted in ("freeze", "timeslice"):
             return ()
-        if not self._agents.get(pid):
-            self._agents[pid] = _agent_thread(pid)
-        levels = tuple(level for level in _RESERVING if level != "hold" or self._agents[pid])
-        return within(wanted, levels)
+        levels: tuple[Level, ...] = ("reserve", "hold") if self.agents.look(pid) else ("reserve",)
+        return levels if wanted in ("auto", "hold") else levels[:1]
+
+    def _refused(self, pid: int, levels: tuple[Level, ...]) -> dict[Level, str]:
+        """Which of them do not work, and why."""
+        outcomes = self._outcomes.get(pid)
+        refused = dict(outcomes.disproved(time.monotonic())) if outcomes else {}
+        if inability := self.agents.inability(pid):
+            refused["hold"] = inability
+        return {level: refused[level] for level in levels if level in refused}
 
 
 def _grounds(learner: HintLearner) -> tuple[object, ...]:
@@ -120,11 +126,3 @@ def _grounds(learner: HintLearner) -> tuple[object, ...]:
     choice = learner.chosen()
     triggers = frozenset(trigger.matcher for trigger in choice.triggers)
     return choice.state, triggers, round(choice.gain_us / _GAIN_STEP_US), learner.gaps
-
-
-def _agent_thread(pid: int) -> int | None:
-    found = find_agent(pid)
-    if found is None:
-        return None
-    os.close(found[1])
-    return found[0]

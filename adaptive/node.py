@@ -146,6 +146,7 @@ class Node:
         if process is None:
             return
         self._discovery.forget_groups(process)
+        self.steering.replaced(event.pid)
         try:
             process.info = procinfo.read(event.pid)
         except ProcessGoneError:

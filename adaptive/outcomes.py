@@ -1,6 +1,7 @@
 """Whether a level does what was expected of it: bursts at that level against those that were only switched to."""
 
 from collections import defaultdict, deque
+from collections.abc import Mapping
 from statistics import median
 
 from gpsched.adaptive.model import Level
@@ -9,6 +10,7 @@ from gpsched.adaptive.model import Level
 _SAMPLES = 64
 _LEAST_BASE, _LEAST = 16, 32  # bursts that tell
 _WORSE, _WORSE_US = 1.02, 10.0  # than at level timeslice: more is no noise
+_UNLAUNCHED = 16  # holds in a row
 _PAUSE_S, _LONGEST_PAUSE_S = 60.0, 3600.0
 
 
@@ -22,6 +24,8 @@ class Outcomes:
         self._lengths: defaultdict[Level, deque[float]] = defaultdict(lambda: deque(maxlen=_SAMPLES))
         self._until_s: dict[Level, float] = {}
         self._pause_s: dict[Level, float] = {}
+        self._why: dict[Level, str] = {}
+        self._unlaunched = 0
 
     def ended(self, level: Level, length_us: float, now_s: float) -> bool:
         """Take a burst; True when its level has proved to be worse than none."""
@@ -31,11 +35,23 @@ class Outcomes:
             return False
         if median(lengths) <= median(base) * _WORSE + _WORSE_US:
             return False
-        pause_s = self._pause_s[level] = min(2 * self._pause_s.get(level, _PAUSE_S / 2), _LONGEST_PAUSE_S)
-        self._until_s[level] = now_s + pause_s
         lengths.clear()
+        self._leave(level, "its bursts took longer with it than without", now_s)
         return True
 
-    def disproved(self, now_s: float) -> frozenset[Level]:
-        """Return the levels to leave out now."""
-        return frozenset(level for level, until_s in self._until_s.items() if now_s < until_s)
+    def held(self, launched: bool, now_s: float) -> bool:
+        """Take what became of a hold that was asked for; True when they prove to be launched never, or too late."""
+        self._unlaunched = 0 if launched else self._unlaunched + 1
+        if self._unlaunched < _UNLAUNCHED:
+            return False
+        self._unlaunched = 0
+        self._leave("hold", "its holds were not launched in time", now_s)
+        return True
+
+    def disproved(self, now_s: float) -> Mapping[Level, str]:
+        """Return the levels to leave out now, and why."""
+        return {level: self._why[level] for level, until_s in self._until_s.items() if now_s < until_s}
+
+    def _leave(self, level: Level, why: str, now_s: float) -> None:
+        pause_s = self._pause_s[level] = min(2 * self._pause_s.get(level, _PAUSE_S / 2), _LONGEST_PAUSE_S)
+        self._until_s[level], self._why[level] = now_s + pause_s, why

@@ -87,7 +87,7 @@ class Steering:
 
     def observe(self, event: Event) -> None:
         """Feed an event of a latency-critical process to its learner."""
-        if self.learners.of(event.pid) is None or event.tid == self._levels.agent(event.pid):
+        if self.learners.of(event.pid) is None or event.tid == self._levels.agents.thread(event.pid):
             return
         self._seen = time.monotonic()
         for output in self.learners.observe(event):
@@ -209,6 +209,10 @@ class Steering:
         self.records.pop(pid, None)
         self.freezing.forget(pid)
 
+    def replaced(self, pid: int) -> None:
+        """The process runs another program: its hold agent is gone."""
+        self._levels.agents.forget(pid)
+
     def reconfigure(self, config: Config) -> None:
         """Use new settings: levels are chosen anew."""
         self.config = config
@@ -226,7 +230,7 @@ class Steering:
 
     def agents(self) -> list[int]:
         """Return the threads of hold agents."""
-        return self._levels.agents()
+        return self._levels.agents.threads()
 
     def levels(self, pid: int) -> tuple[Level, ...]:
         """Return the levels that this process could have."""
@@ -254,6 +258,8 @@ class Steering:
         if process is not None and process.mechanism == "timeslice":
             return  # only its place in the order
         level, due_us = process.mechanism if process else "", self._due_us(record)
+        if process is not None and level == "hold" and record.begin_ns:
+            self._changed |= self._levels.held(process, launched=record.ready_ns > 0)
         if self._reckoning.learn(level, record, due_us):
             self._levels.set_costs(self._reckoning.costs())
             self._changed = True

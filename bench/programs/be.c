@@ -273,7 +273,7 @@ static int finish(const struct job *job, bool verify)
 
 static void setup(struct job *job, const struct options *options)
 {
-	cuda_open(options->gpu);
+	cuda_open(options->gpu, false);
 	work_setup(&job->work, options->blocks, options->iters_per_us);
 	/* The calibration's kernels count too: verification starts from a clean sheet. */
 	CHECK(cuMemsetD32_v2(job->work.state, 0, job->work.n));

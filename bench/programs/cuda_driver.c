@@ -44,7 +44,7 @@ static void exit_without_device(const char *why)
 	exit(EXIT_NO_DEVICE);
 }
 
-void cuda_open(int ordinal)
+void cuda_open(int ordinal, bool own_context)
 {
 	CUcontext context;
 	CUdevice device;
@@ -65,7 +65,10 @@ void cuda_open(int ordinal)
 	}
 	CHECK(cuDeviceGet(&device, ordinal));
 	CHECK(cuDeviceGetName(device_name, sizeof(device_name), device));
-	CHECK(cuDevicePrimaryCtxRetain(&context, device));
+	if (own_context)
+		CHECK(cuCtxCreate_v2(&context, 0, device));
+	else
+		CHECK(cuDevicePrimaryCtxRetain(&context, device));
 	CHECK(cuCtxSetCurrent(context));
 }
 

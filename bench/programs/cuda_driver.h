@@ -7,6 +7,7 @@
 #ifndef GPSCHED_BENCH_CUDA_DRIVER_H
 #define GPSCHED_BENCH_CUDA_DRIVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,7 @@ enum {
 	X(cuDeviceGet, (CUdevice * device, int ordinal))                                                               \
 	X(cuDeviceGetName, (char *name, int size, CUdevice device))                                                    \
 	X(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                                            \
+	X(cuCtxCreate_v2, (CUcontext * context, unsigned int flags, CUdevice device))                                  \
 	X(cuCtxSetCurrent, (CUcontext context))                                                                        \
 	X(cuCtxSynchronize, (void))                                                                                    \
 	X(cuModuleLoadData, (CUmodule * module, const void *image))                                                    \
@@ -70,9 +72,9 @@ struct cuda_driver {
 
 extern struct cuda_driver cu;
 
-/* Loads libcuda.so.1, initialises it and makes the primary context of GPU `ordinal` current.
+/* Loads libcuda.so.1, initialises it and makes a context of GPU `ordinal` current: the primary one, or one of its own.
  * Ends the program with one line and EXIT_NO_DEVICE when there is no library or no such GPU. */
-void cuda_open(int ordinal);
+void cuda_open(int ordinal, bool own_context);
 
 /* The name of the GPU that cuda_open chose. */
 const char *cuda_device_name(void);

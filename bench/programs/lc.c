@@ -47,6 +47,7 @@ static const char help[] =
     "  --gpu-time          time each request on the GPU's own clock too, by two events\n"
     "  --iters-per-us N    do not measure the GPU's speed\n"
     "  --gpu N             number of the GPU (0)\n"
+    "  --own-context       make a context instead of using the primary one, as some libraries do\n"
     "Load (without --load and --commands it only serves, until SIGTERM):\n"
     "  --load RATE         send RATE requests/s, print the result, end\n"
     "  --requests N        how many (1000)\n"
@@ -66,7 +67,7 @@ struct options {
 	double prep_us, kernel_us, gap_us, step_gap_us, iters_per_us;
 	int port, connect, kernels, steps, gpu, connections;
 	uint32_t blocks;
-	bool eager, gpu_time, commands, http;
+	bool eager, gpu_time, commands, http, own_context;
 	const char *chain, *switchboard;
 	struct load load; /* rate 0 = no --load */
 };
@@ -96,6 +97,7 @@ enum {
 	GPU_TIME,
 	ITERS,
 	GPU,
+	OWN_CONTEXT,
 	LOAD,
 	REQUESTS,
 	ARRIVAL,
@@ -122,6 +124,7 @@ static const struct option known[] = {
     {"gpu-time", 0, NULL, GPU_TIME},
     {"iters-per-us", 1, NULL, ITERS},
     {"gpu", 1, NULL, GPU},
+    {"own-context", 0, NULL, OWN_CONTEXT},
     {"load", 1, NULL, LOAD},
     {"requests", 1, NULL, REQUESTS},
     {"arrival", 1, NULL, ARRIVAL},
@@ -182,6 +185,9 @@ static void set_option(struct options *options, int option, const char *value)
 		break;
 	case GPU:
 		options->gpu = (int)option_integer("--gpu", value, 0, 1023);
+		break;
+	case OWN_CONTEXT:
+		options->own_context = true;
 		break;
 	case LOAD:
 		options->load.rate = option_number("--load", value, 1e-3, 1e6);
@@ -285,7 +291,7 @@ static void setup(struct service *service, const struct options *options)
 	struct reply warm_up;
 
 	*service = (struct service){.options = options};
-	cuda_open(options->gpu);
+	cuda_open(options->gpu, options->own_context);
 	work_setup(&service->work, options->blocks, options->iters_per_us);
 	chain_setup(&service->chain, &service->work, options->chain, options->kernels, options->kernel_us);
 	CHECK(cuMemAllocHost_v2(&service->host, (size_t)service->work.n * sizeof(float)));

@@ -6,7 +6,7 @@ calibrated costs serves all cases; every case has programs of its own and 70 req
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -39,6 +39,7 @@ class Case:
     default_rate: float
     managed_rate: float
     level: str
+    reason: str
     job_rates: list[float]
     clock_spread_us: float  # P1 to P99 of how long before a burst the clock expected it, in the machine's own time
 
@@ -61,11 +62,18 @@ def client(gpu: Device) -> Iterator[Client]:
 
 
 def _case(
-    client: Client, gpu: Device, jobs: int, preparation_us: int, *, hold: bool, arrival: str = "constant"
+    client: Client,
+    gpu: Device,
+    jobs: int,
+    preparation_us: int,
+    *,
+    hold: bool,
+    arrival: str = "constant",
+    options: Sequence[str] = (),
 ) -> Case:
     with contextlib.ExitStack() as stack:
         environment = dict(gpu.environment) | (agent.environment() if hold else {})
-        service = stack.enter_context(cuda_service(environment, "--prep-us", str(preparation_us)))
+        service = stack.enter_context(cuda_service(environment, "--prep-us", str(preparation_us), *options))
         running = [stack.enter_context(cuda_job(gpu.environment)) for _ in range(jobs)]
         for workload in (service, *running):
             favour(workload.pid)
@@ -82,11 +90,21 @@ def _case(
             service.run(LEARN, RATE, arrival)
         managed, managed_rates = min(_measure(service, running, arrival) for _ in range(3))  # the least disturbed one
         clock_spread_us = _clock_spread(client, service.pid)
-        level = next(view.level for view in client.snapshot().processes if view.pid == service.pid)
+        view = next(view for view in client.snapshot().processes if view.pid == service.pid)
         for workload in (service, *running):
             client.detach(workload.pid)
         assert all(job.finish().bad_counters == 0 for job in running)
-    return Case(alone, default, managed, sum(default_rates), sum(managed_rates), level, managed_rates, clock_spread_us)
+    return Case(
+        alone_us=alone,
+        default_us=default,
+        managed_us=managed,
+        default_rate=sum(default_rates),
+        managed_rate=sum(managed_rates),
+        level=view.level,
+        reason=view.reason,
+        job_rates=managed_rates,
+        clock_spread_us=clock_spread_us,
+    )
 
 
 def _clock_spread(client: Client, pid: int) -> float:
@@ -114,6 +132,13 @@ def test_reserve_hides_it_without_an_agent(client: Client, gpu: Device) -> None:
     assert case.level == "reserve"
     assert case.left < 0.18
     assert case.managed_rate > 0.92 * case.default_rate
+
+
+def test_a_program_in_which_holds_cannot_be_launched_gets_what_works(client: Client, gpu: Device) -> None:
+    case = _case(client, gpu, 1, 1000, hold=True, options=["--own-context"])
+    assert case.level == "reserve"
+    assert "not hold: it has no primary CUDA context" in case.reason
+    assert case.left < 0.18
 
 
 def test_without_a_lead_slices_alone_leave_one_switch(client: Client, gpu: Device) -> None:

@@ -13,23 +13,11 @@ import threading
 import time
 
 from gpsched.adaptive.actuator.slots import find_agent
+from gpsched.adaptive.agent import page
 
 
 U32, U64 = ctypes.c_uint32, ctypes.c_uint64
 FUTEX_WAKE, SYS_FUTEX = 1, 202
-
-
-class Page(ctypes.Structure):
-    _fields_ = [
-        *(
-            (name, U32)
-            for name in (
-                *("magic", "version", "bell", "wanted", "released", "kernels", "limit_us", "pad"),
-                *("ready", "launched", "failures", "last_error"),
-            )
-        ),
-        ("launched_ns", U64),
-    ]
 
 
 class Launch(ctypes.Structure):
@@ -68,13 +56,14 @@ class Program:
     def page(self):
         if not hasattr(self, "_page"):
             _, file = until(lambda: find_agent(os.getpid()))
-            self._page = Page.from_buffer(mmap.mmap(file, 4096))
+            self._page = page.Layout.from_buffer(mmap.mmap(file, 4096))
+            self.seen = page.Page(file)
             os.close(file)
         return self._page
 
     def ring(self):
         self.page.bell += 1
-        ctypes.CDLL(None).syscall(SYS_FUTEX, ctypes.byref(self.page, Page.bell.offset), FUTEX_WAKE, 99, 0, 0, 0)
+        ctypes.CDLL(None).syscall(SYS_FUTEX, ctypes.byref(self.page, page.Layout.bell.offset), FUTEX_WAKE, 99, 0, 0, 0)
 
     def hold(self, kernels=2, limit_us=1_000_000):
         self.page.kernels, self.page.limit_us = kernels, limit_us
@@ -141,10 +130,12 @@ def waits_for_the_context():
     program = Program()
     time.sleep(0.2)
     assert (program.page.ready, program.page.failures) == (0, 0)
+    assert "no primary CUDA context" in program.seen.inability
     program.hold()
     time.sleep(0.05)
     assert program.get("fake_launches") == 0
     program.make_context()
+    assert program.seen.inability == ""
 
 
 def follows_a_context_that_goes_and_comes():
@@ -173,6 +164,7 @@ def gives_up_when(call, times):
     else:
         until(lambda: find_agent(os.getpid()) is None)
         assert (program.page.ready, program.page.failures) == (0, 3)
+        assert program.seen.inability == "its hold agent gave up (CUDA error 999)"
     assert program.get("fake_references") == 0
 
 

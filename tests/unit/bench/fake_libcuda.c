@@ -92,6 +92,12 @@ int cuDevicePrimaryCtxRetain(void **context, int device)
 	return 0;
 }
 
+int cuCtxCreate_v2(void **context, unsigned int flags, int device)
+{
+	(void)flags;
+	return cuDevicePrimaryCtxRetain(context, device);
+}
+
 int cuCtxSetCurrent(void *context)
 {
 	(void)context;
