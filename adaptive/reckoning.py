@@ -1,19 +1,21 @@
 """What reservations really cost in time on this machine: the calibration's figures, and the actuator's own reaction."""
 
-import math
 from collections import deque
 from collections.abc import Mapping
-from statistics import median
 
 from msgspec.structs import replace
 
 from gpsched.adaptive.actuator.records import Record
 from gpsched.adaptive.hints.costs import Costs
+from gpsched.adaptive.hints.leads import quantile
 
 
 #: From when a reservation is due until it begins, until measured: the actuator's start, and a hold's launch. µs.
 FIRST_US = {"reserve": 60, "hold": 100}
-_MOST_US, _STEP_US = 300, 20  # on a machine that is too busy; what makes a difference
+#: How much later the slowest 1 % begin, until measured. µs.
+FIRST_SPREAD_US = 60
+_MOST_US = 300  # on a machine that is too busy
+_STEP_US, _SPREAD_STEP_US = 10, 20  # what makes a difference: levels are weighed anew then
 
 
 class Reckoning:
@@ -26,16 +28,18 @@ class Reckoning:
 
     def costs(self) -> dict[str, Costs]:
         """To be in time a reservation has to be due earlier by what the actuator takes to begin it."""
-        late_us = {level: reaction.us for level, reaction in self._reactions.items()}
-        return {
-            level: replace(costs, need_us=costs.need_us + late_us.get(level, 0.0))
-            for level, costs in self._costs.items()
-        }
+        return {level: self._with_reaction(level, costs) for level, costs in self._costs.items()}
 
     def learn(self, level: str, record: Record, due_us: float | None) -> bool:
         """Learn from a reservation that was due ``due_us`` after its trigger; True when ``costs`` are others now."""
         reacted = reacted_us(record, due_us, hold=level == "hold")
         return reacted is not None and level in self._reactions and self._reactions[level].add(reacted)
+
+    def _with_reaction(self, level: str, costs: Costs) -> Costs:
+        reaction = self._reactions.get(level)
+        if reaction is None:
+            return costs
+        return replace(costs, need_us=costs.need_us + reaction.us, spread_us=reaction.spread_us)
 
     def reckoned(self, level: str, record: Record) -> Record:
         """Nobody sees when a hold gets the GPU: after what that takes by calibration, from its launch on."""
@@ -46,29 +50,32 @@ class Reckoning:
 
 
 class Reaction:
-    """How long it takes from when a reservation is due until it begins, on this machine: ``us``.
+    """How long it takes from when a reservation is due until it begins, on this machine, in µs.
 
-    The median: a hold that comes later still hides most (docs/results: an H200's needs half of what is reckoned with).
+    ``us`` is the median, by which waste is reckoned; ``spread_us`` how much longer the slowest 1 % take.
     """
 
     _EVERY = 64
 
-    def __init__(self, first_us: int) -> None:
-        """``first_us``: until measured."""
-        self.us = first_us
+    def __init__(self, first_us: float, first_spread_us: float = FIRST_SPREAD_US) -> None:
+        """What to reckon with until measured."""
+        self.us, self.spread_us = first_us, first_spread_us
         self._seen: deque[float] = deque(maxlen=8 * self._EVERY)
         self._new = 0
 
     def add(self, reacted_us: float) -> bool:
-        """Learn from one reservation; True when ``us`` changed."""
+        """Learn from one reservation; True when the figures changed."""
         self._seen.append(reacted_us)
         self._new += 1
         if self._new < self._EVERY:
             return False
-        self._new, before = 0, self.us
-        usual = median(self._seen)
-        self.us = min(math.ceil(usual / _STEP_US) * _STEP_US, _MOST_US)
-        return self.us != before
+        self._new = 0
+        ordered = sorted(self._seen)
+        usual, slowest = (min(quantile(ordered, percent), _MOST_US) for percent in (50, 99))
+        if abs(usual - self.us) < _STEP_US and abs(slowest - usual - self.spread_us) < _SPREAD_STEP_US:
+            return False
+        self.us, self.spread_us = round(usual, 1), round(slowest - usual, 1)
+        return True
 
 
 def reacted_us(record: Record, due_us: float | None, *, hold: bool = False) -> float | None:

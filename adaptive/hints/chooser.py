@@ -47,7 +47,7 @@ class Chooser:
         self.reservations, self.segmenter = reservations, segmenter
         self.drifts = 0
         self.learned_after: int | None = None  # bursts until the first triggers
-        self._starts: deque[float] = deque(maxlen=64)
+        self._starts: deque[float] = deque(maxlen=128)
         self._lengths: deque[float] = deque(maxlen=128)
         self._wait = self._LEARNING
         self._refined = 0

@@ -11,6 +11,8 @@ class Costs(msgspec.Struct, frozen=True):
     need_us        how long the mechanism needs until the GPU is free of BE (BE computes meanwhile)
     late_us        added to ``residual_us`` when it begins at the launch itself; falls linearly to 0 at ``need_us``
     control_us     how long the daemon or actuator is busy issuing it
+    spread_us      how much later than ``need_us`` reckons with the mechanism may begin: what to be early by, where that
+                   keeps the budget, so that nearly all reservations are in time
     waste_budget   largest share of GPU time that may be reserved and idle
     keeps          whether BE stays out through gaps within a burst; else each gap costs the LC a switch
     """
@@ -20,6 +22,7 @@ class Costs(msgspec.Struct, frozen=True):
     need_us: float = 200.0
     late_us: float = 175.0
     control_us: float = 10.0
+    spread_us: float = 0.0
     waste_budget: float = 0.01
     keeps: bool = False
 

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -152,6 +152,8 @@ def evaluate(window: LeadWindow, last: Bursts, costs: Costs, patience: float = P
 
 WASTE_WEIGHT = 0.1  # µs of LC latency that one µs of idle GPU is worth
 _GOOD = 0.99
+_HALVINGS = 5
+_SPENT = 0.9  # of the budget, where it is what limits: rates and leads of the next bursts are not quite the same
 
 
 def score(evaluation: Evaluation) -> float:
@@ -180,14 +182,13 @@ def _evaluate_limit(
     # Before the end of the last burst the GPU was not idle.
     idled = [(lead, last.gap_of(burst) - costs.need_us) for burst, lead in earliest.items()]
     waits = [(lead, most) for lead, most in idled if most > 0.0]
-    for low in _low_leads(firsts):
-        offset = max(0.0, low - costs.need_us)
-        idle = _idle(waits, offset + costs.need_us)
-        idle += false * (max(limit - offset - costs.need_us, 0.0) + costs.switch_us)
-        share = idle / (seen * last.interval_us)
-        if share <= costs.waste_budget:
-            break
-    least = min(costs.need_us, max(low, 1.0)) - 1.0
+    lost = lambda offset: false * (max(limit - offset - costs.need_us, 0.0) + costs.switch_us)  # noqa: E731
+    share = lambda offset: (_idle(waits, offset + costs.need_us) + lost(offset)) / (seen * last.interval_us)  # noqa: E731
+    low = _low_lead(firsts)
+    # What one burst may idle is the same for all, so that triggers which announce a part of them each fit together.
+    offset = _offset(share, low, quantile(firsts, 50), costs, costs.waste_budget * min(len(earliest) / seen, 1.0))
+    wasted = share(offset)
+    least = (costs.need_us if offset else min(costs.need_us, max(low, 1.0))) - 1.0
     hidden = {burst: costs.hidden(lead - offset) for burst, lead in earliest.items()}
     in_time = {burst for burst, lead in earliest.items() if lead - offset >= least}
     oldest = last.newest - LeadWindow.SIZE
@@ -201,8 +202,8 @@ def _evaluate_limit(
         recall=min(len(earliest) / seen, 1.0),
         in_time=len(in_time) / len(earliest),
         hidden_us=sum(hidden.values()) / seen,
-        waste_us=idle / seen,
-        waste_share=share,
+        waste_us=wasted * last.interval_us,
+        waste_share=wasted,
         served={burst: us if burst in in_time else 0.5 * us for burst, us in hidden.items() if burst > oldest},
         leads_us=quantiles(within),
         shortest_us=_shortest(firsts),
@@ -235,8 +236,26 @@ def _shortest(firsts: Sequence[float]) -> float:
     return max(quantile(firsts, 1), 0.93 * quantile(firsts, 10), 0.9 * quantile(firsts, 25))
 
 
-def _low_leads(firsts: Sequence[float]) -> list[float]:
-    """Leads to be in time for, the most careful first: below the least one seen, by less the more were seen."""
+def _low_lead(firsts: Sequence[float]) -> float:
+    """The lead to be in time for: below the least one seen, by less the more were seen."""
     low, median = firsts[0], quantile(firsts, 50)
-    careful = low - (median - low) * min(10.0 / len(firsts), 1.0) - 5.0
-    return [max(careful, 0.0), low, *(quantile(firsts, percent) for percent in (1, 2, 5, 10, 25, 50))]
+    return max(low - (median - low) * min(10.0 / len(firsts), 1.0) - 5.0, 0.0)
+
+
+def _offset(share: Callable[[float], float], low: float, median: float, costs: Costs, budget: float) -> float:
+    """Return the most careful offset whose ``share`` of idle time keeps the ``budget``: the later, the less idles.
+
+    The most careful one of all is in time for a lead of ``low`` even when the mechanism begins late; the least careful
+    is, for half of the bursts.
+    """
+    offset = max(low - costs.need_us - costs.spread_us, 0.0)
+    late = max(median - costs.need_us, 0.0)
+    if offset >= late or share(offset) <= budget:
+        return offset
+    for _ in range(_HALVINGS):
+        middle = (offset + late) / 2
+        if share(middle) <= _SPENT * budget:
+            late = middle
+        else:
+            offset = middle
+    return late

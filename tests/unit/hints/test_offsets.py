@@ -1,0 +1,70 @@
+"""The offset of a reservation: as careful as the waste budget allows, for leads that spread and mechanisms that lag."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpsched.adaptive.hints.costs import Costs
+from gpsched.adaptive.hints.leads import Bursts, Evaluation, LeadWindow, evaluate
+
+
+COSTS = Costs(spread_us=60.0)
+
+
+def rated(leads: list[float], interval_us: float, costs: Costs = COSTS, every: int = 1) -> Evaluation:
+    """The evaluation of a trigger that announces each ``every``-th burst."""
+    window = LeadWindow()
+    for number, lead in enumerate(leads):
+        window.add(lead, 1 + number * every)
+    count = len(leads) * every
+    found = evaluate(window, Bursts(count, [interval_us] * (count + 1), interval_us), costs)
+    assert found is not None
+    return found
+
+
+def spread(count: int, low: float, high: float) -> list[float]:
+    source = random.Random(1)
+    return [source.uniform(low, high) for _ in range(count)]
+
+
+def test_there_is_room_for_a_mechanism_that_begins_late() -> None:
+    leads = spread(100, 1_000.0, 1_040.0)
+    steady, lags = (rated(leads, 20_000.0, costs) for costs in (Costs(), COSTS))
+    assert steady.offset_us - lags.offset_us == pytest.approx(COSTS.spread_us)
+    assert lags.margin_us >= COSTS.need_us + COSTS.spread_us
+    assert lags.waste_share == pytest.approx(steady.waste_share + 60.0 / 20_000.0)
+
+
+def test_a_short_lead_is_used_whole() -> None:
+    found = rated(spread(100, 180.0, 240.0), 10_000.0)
+    assert found.offset_us == 0.0
+    assert found.in_time == 1.0
+
+
+def test_scattered_leads_are_reserved_for_as_well_as_the_budget_allows() -> None:
+    """It was all or half: a socket whose leads spread by more than the budget lost to a copy just before the launch."""
+    found = rated(spread(128, 500.0, 800.0), 5_000.0)
+    assert 0.8 * COSTS.waste_budget <= found.waste_share <= COSTS.waste_budget
+    assert found.in_time > 0.5
+    copy = rated(spread(128, 35.0, 60.0), 5_000.0)
+    assert found.hidden_us * found.in_time > 2 * copy.hidden_us
+
+
+def test_triggers_that_announce_a_part_of_the_bursts_fit_together() -> None:
+    half = rated(spread(64, 500.0, 800.0), 5_000.0, every=2)
+    assert half.waste_share <= COSTS.waste_budget * half.recall
+
+
+@given(
+    st.lists(st.floats(20.0, 5_000.0), min_size=16, max_size=128),
+    st.floats(2_000.0, 100_000.0),
+    st.floats(0.0, 200.0),
+)
+def test_no_budget_is_exceeded_where_an_offset_keeps_it(leads: list[float], interval_us: float, lag_us: float) -> None:
+    found = rated(leads, interval_us, Costs(spread_us=lag_us))
+    middle = sorted(leads)[len(leads) // 2]
+    assert 0.0 <= found.offset_us <= max(middle - Costs().need_us, 0.0)
+    if found.waste_share > Costs().waste_budget:  # then for all that are in time for half of the bursts
+        assert found.offset_us >= 0.9 * (sorted(leads)[(len(leads) - 1) // 2] - Costs().need_us)
