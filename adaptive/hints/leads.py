@@ -182,8 +182,12 @@ def _evaluate_limit(
     # Before the end of the last burst the GPU was not idle.
     idled = [(lead, last.gap_of(burst) - costs.need_us) for burst, lead in earliest.items()]
     waits = [(lead, most) for lead, most in idled if most > 0.0]
-    lost = lambda offset: false * (max(limit - offset - costs.need_us, 0.0) + costs.switch_us)  # noqa: E731
-    share = lambda offset: (_idle(waits, offset + costs.need_us) + lost(offset)) / (seen * last.interval_us)  # noqa: E731
+
+    def share(offset: float) -> float:
+        idle = _idle(waits, offset + costs.need_us)
+        idle += false * (max(limit - offset - costs.need_us, 0.0) + costs.switch_us)
+        return idle / (seen * last.interval_us)
+
     low = _low_lead(firsts)
     # What one burst may idle is the same for all, so that triggers which announce a part of them each fit together.
     offset = _offset(share, low, quantile(firsts, 50), costs, costs.waste_budget * min(len(earliest) / seen, 1.0))
