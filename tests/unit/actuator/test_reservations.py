@@ -217,6 +217,21 @@ def test_a_request_that_arrives_during_a_burst_keeps_the_reservation(rig):
     assert len(rig.controls()) == 2
 
 
+def test_a_hold_ends_with_its_burst_though_another_request_arrived(rig):
+    """What stayed was a reservation without a hold, into which the next burst's own trigger was merged."""
+    rig.publish(rig.plan(Mechanism.HOLD, trigger=READ))
+    rig.event(Kind.WAKE, Wake.SOCKET_READ)
+    rig.launch()
+    rig.event(Kind.WAKE, Wake.SOCKET_READ)
+    rig.sync()
+    record = rig.record()
+    assert (record.reason, record.merged) == (Reason.SYNC, 1)
+    rig.event(Kind.WAKE, Wake.SOCKET_READ)
+    rig.launch()
+    rig.sync()
+    assert (rig.record().reason, rig.actuator.counters().reservations) == (Reason.SYNC, 2)
+
+
 def test_a_call_inside_the_burst_announces_no_other(rig):
     rig.publish(rig.plan())
     rig.trigger()
