@@ -39,7 +39,8 @@ from gpsched.adaptive.version import own_version
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _TICK_S = 0.5
-_FOLLOW_S = 0.02  # while latency-critical processes are busy
+_FOLLOW_S = 0.02  # between looks at what events that were read have changed
+_ROUNDS = 4  # of reading that empty a full ring buffer
 _ENDING_S = 5.0  # an earlier daemon may still be putting things back
 _IDLE_START_S = 60.0  # an embedded daemon that nobody uses ends by itself
 
@@ -83,6 +84,7 @@ class Daemon:
         self._config, self._socket_path, self._state_dir = config, socket_path, state_dir
         self._started = time.monotonic()
         self._stopping = False
+        self._has_read = False  # events since ``follow``
         self._used = False
 
     def serve(self, *, exit_when_idle: bool = False, ready_fd: int | None = None) -> None:
@@ -120,7 +122,7 @@ class Daemon:
             self._probes.load(self._node.handle)
             self._probes.attach_host_libraries()
             self._probes.forget(os.getpid())  # a scan opens a client of its own for a moment
-            selector.register(self._probes.fileno(), selectors.EVENT_READ, self._probes.consume)
+            selector.register(self._probes.fileno(), selectors.EVENT_READ, self._read)
             selector.register(self._node.keeper.fileno(), selectors.EVENT_READ, self._node.reap)
             selector.register(self._node.steering.fileno(), selectors.EVENT_READ, self._node.steering.check)
             api = ApiServer(self._socket_path, selector, self._reads(), self._changes())
@@ -135,15 +137,17 @@ class Daemon:
             self._service.stopping()
 
     def _loop(self, selector: selectors.BaseSelector, exit_when_idle: bool) -> None:
-        next_tick = time.monotonic() + _TICK_S
+        next_tick, next_follow = time.monotonic() + _TICK_S, 0.0
+        steering = self._node.steering
         while not self._stopping:
-            wait = _FOLLOW_S if self._node.steering.busy else next_tick - time.monotonic()
-            freezing = self._node.steering.freezing
-            for key, _ in selector.select(max(0.0, min(wait, freezing.wait_s()))):
+            follows = self._has_read or steering.urgent
+            wait = min(next_tick, next_follow if follows else next_tick) - time.monotonic()
+            for key, _ in selector.select(max(0.0, min(wait, steering.freezing.wait_s()))):
                 key.data()
-            freezing.update()
-            if self._node.steering.busy:
-                self._node.follow(self._read())  # quiet events make nothing readable
+            steering.freezing.update()
+            if time.monotonic() >= next_follow and (self._has_read or steering.urgent):
+                self._node.follow(self._read())
+                self._has_read, next_follow = False, time.monotonic() + _FOLLOW_S
             if time.monotonic() >= next_tick:
                 self._node.tick(self._read())
                 self._service.tick(self._snapshot, self._tuning.reload)
@@ -154,8 +158,20 @@ class Daemon:
     def _read(self) -> float:
         """Hand on the kernel's events; return up to when none is missing (µs). More come while these are handled."""
         began_us = time.monotonic_ns() / 1000
-        self._probes.consume()
+        self._has_read = True
+        for _ in range(_ROUNDS):
+            if self._probes.consume():
+                break
         return began_us
+
+    def _fresh(self, answer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """What is asked for counts what has happened until now."""
+
+        def answered(params: Any) -> Any:
+            self._node.follow(self._read())
+            return answer(params)
+
+        return answered
 
     def _idle(self) -> bool:
         self._used |= len(self._node.registry) > 0
@@ -183,11 +199,11 @@ class Daemon:
 
     def _reads(self) -> dict[str, Any]:
         return {
-            "snapshot": lambda _params: self._snapshot(),
-            "hints": lambda params: self._node.hints(_convert(params, PidParams).pid),
+            "snapshot": self._fresh(lambda _params: self._snapshot()),
+            "hints": self._fresh(lambda params: self._node.hints(_convert(params, PidParams).pid)),
             "verify": lambda _params: verify(self._node.registry, self._node.keeper),
             "config": lambda _params: self._node.config,
-            **self._tuning.reads(),
+            **{name: self._fresh(read) for name, read in self._tuning.reads().items()},
         }
 
     def _changes(self) -> dict[str, Any]:

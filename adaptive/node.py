@@ -19,6 +19,7 @@ from gpsched.adaptive.measuring import measurement
 from gpsched.adaptive.model import ATTACHABLE, Class, Level, ProcessView
 from gpsched.adaptive.policy.timeslice import Decision, decide
 from gpsched.adaptive.probes.events import (
+    AtOnce,
     CudaEvent,
     Event,
     HintEvent,
@@ -65,7 +66,7 @@ class Prober(Protocol):
     """What the node needs of the probes."""
 
     def manage(self, pid: int, class_: Class) -> None: ...  # noqa: D102
-    def send_fast(self, pid: int, enabled: bool, *, quiet: bool) -> None: ...  # noqa: D102
+    def send_fast(self, pid: int, enabled: bool, *, at_once: AtOnce) -> None: ...  # noqa: D102
     @property
     def fast_ring(self) -> int: ...  # noqa: D102
     def forget(self, pid: int) -> None: ...  # noqa: D102
@@ -111,7 +112,7 @@ class Node:
         self._lost = 0
         self._numbers = GpuNumbers()
         ring = lambda: probes.fast_ring  # noqa: E731 - exists once the probes are loaded
-        send = lambda pid, on, quiet: probes.send_fast(pid, on, quiet=quiet)  # noqa: E731
+        send = lambda pid, on, at_once: probes.send_fast(pid, on, at_once=at_once)  # noqa: E731
         self.steering = Steering(config, self.registry, self.keeper, send, ring, actuator, costs, freezer)
 
     # ---- what the probes report

@@ -28,7 +28,7 @@ from gpsched.adaptive.measure import BurstLog
 from gpsched.adaptive.model import Level, ProcessView
 from gpsched.adaptive.policy import plans
 from gpsched.adaptive.policy.situation import Situation
-from gpsched.adaptive.probes.events import Event, Hint, Kind, encode_hint
+from gpsched.adaptive.probes.events import AtOnce, Event, Hint, Kind, encode_hint
 from gpsched.adaptive.reckoning import Reckoning, reacted_us
 from gpsched.adaptive.slices import SliceKeeper
 from gpsched.adaptive.telemetry import Telemetry
@@ -47,8 +47,8 @@ StartActuator = Callable[[Callable[[int], DriverFiles], int], Actuator]
 class Steering:
     """The learners and the actuator of the node. Everything happens on the daemon's loop.
 
-    ``send_fast(pid, on, quiet)`` makes the kernel copy the process' events to the actuator's ring, whose map is
-    ``ring``.
+    ``send_fast(pid, on, at_once)`` makes the kernel copy the process' events to the actuator's ring, whose map is
+    ``ring``, and tell us of some of them at once.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Steering:
         config: Config,
         registry: Registry,
         keeper: SliceKeeper,
-        send_fast: Callable[[int, bool, bool], None],
+        send_fast: Callable[[int, bool, AtOnce], None],
         ring: Callable[[], int],
         start: StartActuator = Actuator,
         costs: Mapping[str, Costs] = LEVELS,
@@ -65,7 +65,8 @@ class Steering:
         self.config = config
         self.tuned: Mapping[int | None, Config] = {}  # of single GPUs, where they differ
         self.freezing = Freezing(freezer, config.reservations)
-        self._loud: frozenset[int] = frozenset()  # latency-critical processes whose events must wake us
+        self._watched: frozenset[int] = frozenset()  # latency-critical processes whose events must wake us
+        self._sent: dict[int, tuple[bool, AtOnce]] = {}  # what was last asked of ``send_fast``
         self._costs = costs
         self._registry, self._keeper, self._send_fast, self._ring = registry, keeper, send_fast, ring
         self._start = start
@@ -94,9 +95,10 @@ class Steering:
             self._take(event.pid, output)
 
     @property
-    def busy(self) -> bool:
-        """Whether a latency-critical process did something lately, so that ``tick`` should come every few ms."""
-        return time.monotonic() - self._seen < _BUSY_S
+    def urgent(self) -> bool:
+        """Whether ``tick`` should come every few ms: a process that depends on what we tell in time did something."""
+        recent = time.monotonic() - self._seen < _BUSY_S
+        return recent and any(at_once != "nothing" for _, at_once in self._sent.values())
 
     def lost(self, count: int) -> None:
         """Events were lost: what is pending can no longer be trusted."""
@@ -168,7 +170,7 @@ class Steering:
         frozen = self.config.reservations.level == "freeze"  # then nothing is asked of the driver
         processes = () if frozen else self._registry
         plan_set = plans.build(processes, self.learners.choices(), self.config.reservations, tuned, situation)
-        if plan_set == self._published and self._loud != self.freezing.watched:
+        if plan_set == self._published and self._watched != self.freezing.watched:
             self._follow(plan_set)
         if plan_set == self._published or (self._actuator is None and not plan_set.gpus):
             return
@@ -208,6 +210,7 @@ class Steering:
         self._levels.forget(pid)
         self.records.pop(pid, None)
         self.freezing.forget(pid)
+        self._sent.pop(pid, None)
 
     def replaced(self, pid: int) -> None:
         """The process runs another program: its hold agent is gone."""
@@ -365,18 +368,21 @@ class Steering:
         self._changed = True
 
     def _follow(self, plan_set: PlanSet) -> None:
-        """Only processes with a plan pay for the second copy of their events; they need not wake us for each.
+        """Only processes with a plan pay for the second copy of their events, which need not wake us.
 
-        Unless we must tell the actuator what no event of the kernel does, or stop somebody ourselves: then we have to
-        be quick, too.
+        Unless we must stop somebody ourselves, or tell the actuator at each burst what no event of the kernel does:
+        then we have to be quick, too.
         """
-        self._loud = self.freezing.watched
-        before, now = ({plan.pid: plan for plan in each.plans} for each in (self._published, plan_set))
-        for pid, plan in now.items():
-            quiet = pid not in self._loud and not self._predicts(plan)
-            self._send_fast(pid, True, quiet)
-        for pid in before.keys() - now.keys():
-            self._send_fast(pid, False, False)
+        self._watched = self.freezing.watched
+        wanted: dict[int, tuple[bool, AtOnce]] = dict.fromkeys(self._watched, (False, "all"))
+        for plan in plan_set.plans:
+            at_once: AtOnce = "bursts" if self._predicts(plan) else "nothing"
+            wanted[plan.pid] = True, "all" if plan.pid in self._watched else at_once
+        for pid in self._sent.keys() | wanted.keys():
+            before, now = (each.get(pid, (False, "nothing")) for each in (self._sent, wanted))
+            if now != before:
+                self._send_fast(pid, *now)
+        self._sent = wanted
 
     def _guard(self, plan_set: PlanSet) -> None:
         for process, group in self._switched(plan_set):

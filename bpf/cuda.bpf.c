@@ -13,6 +13,15 @@
  */
 
 #define CUDA_ERROR_NOT_READY 600
+#define REPEAT_NS 250000ull	 /* half of the least quiet time of adaptive/hints/bursts.py */
+#define REPEAT_FAST_NS 100000ull /* half of the usual release_us of a plan */
+
+enum reader {
+	TO_DAEMON = 1,
+	TO_ACTUATOR = 2,
+	TO_ALL = TO_DAEMON | TO_ACTUATOR,
+	IS_FIRST = 4, /* a launch that follows none */
+};
 
 /* Stack arguments start above the return address on x86-64 (six in registers), at sp on arm64 (eight). */
 static __always_inline u64 stack_argument(struct pt_regs *ctx, u32 number)
@@ -62,12 +71,45 @@ static __always_inline bool is_entry_only(u32 call)
 	return call == GS_CALL_EVENT_RECORD;
 }
 
-static __always_inline void count_call(u32 pid, u32 call)
+static __always_inline bool is_launch(u32 call)
+{
+	return call == GS_CALL_LAUNCH || call == GS_CALL_GRAPH_LAUNCH;
+}
+
+static __always_inline struct gs_counters *count_call(u32 pid, u32 call)
 {
 	struct gs_counters *own = counters.lookup(&pid);
 
 	if (own && call < GS_CALL_COUNT)
 		__sync_fetch_and_add(&own->calls[call], 1);
+	return own;
+}
+
+/*
+ * A program that launches one kernel after the other tells nothing by each of them. Of launches by one thread into one
+ * stream, with no other event of the process in between, the first is sent, and from then on one now and then: to the
+ * daemon more often than any quiet time is short that a burst is given, to the actuator more often than a hold ends by
+ * itself after a launch.
+ */
+static __always_inline u32 readers_of_launch(struct gs_counters *own, u64 now, u64 stream)
+{
+	u32 tid = bpf_get_current_pid_tgid(), readers = 0;
+
+	if (!own->told_ns || own->launcher != tid || own->stream != stream) {
+		own->launcher = tid;
+		own->stream = stream;
+		own->told_ns = own->told_fast_ns = now;
+		return TO_ALL | IS_FIRST;
+	}
+	if (now - own->told_ns >= REPEAT_NS) {
+		own->told_ns = now;
+		readers |= TO_DAEMON;
+	}
+	if (now - own->told_fast_ns >= REPEAT_FAST_NS) {
+		own->told_fast_ns = now;
+		readers |= TO_ACTUATOR;
+	}
+	return readers;
 }
 
 /* The entry of a query is not sent, so that its return must say what was asked for. */
@@ -86,57 +128,106 @@ static __always_inline u64 remembered_query(void)
 	return thread ? thread->queried : 0;
 }
 
+static __always_inline void describe(struct gs_event *event, u16 kind, u64 cookie)
+{
+	u64 id = bpf_get_current_pid_tgid();
+
+	__builtin_memset(event, 0, sizeof(*event));
+	event->time_ns = bpf_ktime_get_ns();
+	event->pid = id >> 32;
+	event->tid = id;
+	event->kind = kind;
+	event->call = GS_COOKIE_CALL(cookie);
+	event->flags = GS_COOKIE_FLAGS(cookie);
+}
+
+static __always_inline void send_call(struct gs_event *event, const struct gs_managed *process, u32 readers,
+				      u32 at_once)
+{
+	if (readers & TO_ACTUATOR && process->flags & GS_MANAGED_FAST && fast.ringbuf_output(event, sizeof(*event), 0))
+		count_lost(GS_LOST_FAST);
+	if (readers & TO_DAEMON &&
+	    events.ringbuf_output(event, sizeof(*event), wake_up(event->time_ns, process, at_once)))
+		count_lost(GS_LOST_EVENTS);
+}
+
+/* Sends what must be known of the entry; false when nothing of the return is, so that no second trap is needed. */
+static __always_inline bool on_entry_of(struct pt_regs *ctx, u64 cookie, struct gs_managed *process,
+					struct gs_counters *own)
+{
+	u32 call = GS_COOKIE_CALL(cookie), readers = TO_ALL, at_once = GS_MANAGED_ALL;
+	struct gs_event event;
+
+	describe(&event, GS_CUDA_ENTER, cookie);
+	event.cuda.handle = argument(ctx, GS_COOKIE_HANDLE(cookie));
+	event.cuda.bytes = argument(ctx, GS_COOKIE_BYTES(cookie));
+	if (is_launch(call)) {
+		readers = readers_of_launch(own, event.time_ns, event.cuda.handle);
+		at_once = readers & IS_FIRST ? GS_MANAGED_BURSTS | GS_MANAGED_ALL : 0;
+	} else {
+		interrupt_launches(own);
+	}
+	if (is_entry_only(call))
+		readers = TO_DAEMON;
+	else if (readers)
+		enter_cuda(readers & TO_ACTUATOR);
+	send_call(&event, process, readers, at_once);
+	return readers && !is_entry_only(call);
+}
+
 /* A query tells something only by its result, so its entry is counted and not sent. */
-static __always_inline int on_enter(struct pt_regs *ctx)
+static __always_inline bool on_enter(struct pt_regs *ctx)
 {
 	u64 cookie = bpf_get_attach_cookie(ctx);
 	u32 call = GS_COOKIE_CALL(cookie);
 	u32 pid = current_pid();
 	struct gs_managed *process = latency_critical(pid);
-	struct gs_event *event;
+	struct gs_counters *own = count_call(pid, call);
 
-	count_call(pid, call);
-	if (!process)
-		return 0;
+	if (!process || !own)
+		return false;
 	if (is_query(call)) {
 		remember_query(argument(ctx, GS_COOKIE_HANDLE(cookie)));
-		return 0;
+		return true;
 	}
-	enter_cuda(!is_entry_only(call));
-	event = reserve_event(GS_CUDA_ENTER);
-	if (!event)
-		return 0;
-	event->call = call;
-	event->flags = GS_COOKIE_FLAGS(cookie);
-	event->cuda.handle = argument(ctx, GS_COOKIE_HANDLE(cookie));
-	event->cuda.bytes = argument(ctx, GS_COOKIE_BYTES(cookie));
-	submit_event(event, process);
-	return 0;
+	return on_entry_of(ctx, cookie, process, own);
 }
 
-/* A polling loop must not flood the ring: a query is sent once it finds the work done, or fails. */
+/*
+ * Who learns from a return. Of asynchronous calls only the actuator, and only from launches: how long ago the last one
+ * was tells when a hold may end. A polling loop must not flood the ring: a query is sent once it finds the work done,
+ * or fails.
+ */
+static __always_inline u32 readers_of_return(u32 call, u32 flags, s32 result, bool told)
+{
+	if (is_query(call))
+		return result == CUDA_ERROR_NOT_READY ? 0 : TO_ALL;
+	if (is_launch(call))
+		return told ? TO_ACTUATOR : 0;
+	return flags & GS_FLAG_ASYNC ? 0 : TO_ALL;
+}
+
 static __always_inline int on_return(struct pt_regs *ctx)
 {
 	u64 cookie = bpf_get_attach_cookie(ctx);
-	u32 call = GS_COOKIE_CALL(cookie);
-	s32 result = PT_REGS_RC(ctx);
-	struct gs_managed *process = latency_critical(current_pid());
-	struct gs_event *event;
+	u32 call = GS_COOKIE_CALL(cookie), pid = current_pid(), readers;
+	struct gs_managed *process = latency_critical(pid);
+	struct gs_counters *own;
+	struct gs_event event;
 
 	if (!process || is_entry_only(call))
 		return 0;
-	leave_cuda();
-	if (is_query(call) && result == CUDA_ERROR_NOT_READY)
+	readers = readers_of_return(call, GS_COOKIE_FLAGS(cookie), PT_REGS_RC(ctx), leave_cuda());
+	if (!readers)
 		return 0;
-	event = reserve_event(GS_CUDA_RETURN);
-	if (!event)
-		return 0;
-	event->call = call;
-	event->flags = GS_COOKIE_FLAGS(cookie);
-	event->result = result;
+	describe(&event, GS_CUDA_RETURN, cookie);
+	event.result = PT_REGS_RC(ctx);
 	if (is_query(call))
-		event->cuda.handle = remembered_query();
-	submit_event(event, process);
+		event.cuda.handle = remembered_query();
+	own = is_launch(call) ? 0 : counters.lookup(&pid);
+	if (own)
+		interrupt_launches(own);
+	send_call(&event, process, readers, GS_MANAGED_BURSTS | GS_MANAGED_ALL);
 	return 0;
 }
 
@@ -151,15 +242,12 @@ int cuda_return(struct pt_regs *ctx)
 }
 
 /*
- * Both in one where the kernel has uprobe sessions: 1 on the entry cancels the second trap, which
- * only latency-critical processes need. At the entry the instruction pointer is the function's.
+ * Both in one where the kernel has uprobe sessions: 1 on the entry cancels the second trap, which only
+ * latency-critical processes need. At the entry the instruction pointer is the function's.
  */
 int cuda_session(struct pt_regs *ctx)
 {
 	if (bpf_get_func_ip(ctx) != PT_REGS_IP(ctx))
 		return on_return(ctx);
-	on_enter(ctx);
-	if (is_entry_only(GS_COOKIE_CALL(bpf_get_attach_cookie(ctx))))
-		return 1;
-	return latency_critical(current_pid()) ? 0 : 1;
+	return on_enter(ctx) ? 0 : 1;
 }

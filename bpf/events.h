@@ -11,7 +11,7 @@
 
 #include <linux/types.h>
 
-#define GS_ABI_VERSION 2
+#define GS_ABI_VERSION 3
 #define GS_COMM_LEN 16
 
 enum gs_class {
@@ -145,8 +145,10 @@ struct gs_managed {
 	__u32 flags;  /* GS_MANAGED_* */
 };
 
-#define GS_MANAGED_FAST 0x1  /* the actuator has a plan for it: its events go to the ring `fast` as well */
-#define GS_MANAGED_QUIET 0x2 /* the daemon reads its calls and wakes when it likes: they do not wake it */
+/* Calls and wakes are read ten times a second, unless the daemon has to act by them. */
+#define GS_MANAGED_FAST 0x1   /* the actuator has a plan for it: its events go to the ring `fast` as well */
+#define GS_MANAGED_BURSTS 0x2 /* what begins or may end a burst wakes the daemon at once */
+#define GS_MANAGED_ALL 0x4    /* whatever is new does */
 
 /* Indices of the per-CPU array `lost`. */
 enum gs_lost {
@@ -164,6 +166,12 @@ struct gs_counters {
 	__u64 unrelated; /* not sent: inside of a CUDA call, or a futex of a thread that makes none */
 	__u64 window;	 /* the time for which `used` counts */
 	__u64 used;
+	/* Launches that follow each other, see cuda.bpf.c. */
+	__u64 told_ns;	    /* when the daemon was told of one; 0 after any other event */
+	__u64 told_fast_ns; /* when the actuator was */
+	__u64 stream;
+	__u32 launcher; /* thread */
+	__u32 pad;
 };
 
 #endif

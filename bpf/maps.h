@@ -12,12 +12,17 @@
 #include <uapi/linux/sched.h>
 #include <uapi/asm-generic/ioctl.h>
 
+#define PACE_NS 100000000ull
+
 BPF_RINGBUF_OUTPUT(events, GS_RING_PAGES);
 /* A ring buffer has one reader, and the actuator must not wait for the daemon: it has a small one of its own. */
 BPF_RINGBUF_OUTPUT(fast, GS_FAST_PAGES);
 BPF_HASH(managed, u32, struct gs_managed, GS_MAX_PROCESSES);
 BPF_HASH(counters, u32, struct gs_counters, GS_MAX_PROCESSES);
 BPF_PERCPU_ARRAY(lost, u64, GS_LOST_COUNT);
+
+/* When the daemon was last woken for what can wait. */
+BPF_ARRAY(woken, u64, 1);
 
 /* Processes the daemon does not want: their next RM client does not make them pending again. */
 BPF_TABLE("lru_hash", u32, u32, ignored, GS_MAX_PROCESSES);
@@ -59,6 +64,12 @@ static __always_inline struct gs_event *reserve_event(u16 kind)
 	return event;
 }
 
+/* The next launch is news again: something else happened. */
+static __always_inline void interrupt_launches(struct gs_counters *own)
+{
+	own->told_ns = 0;
+}
+
 static __always_inline bool follow(u32 pid, u32 class_)
 {
 	struct gs_managed value = {.class_ = class_};
@@ -73,12 +84,27 @@ static __always_inline bool follow(u32 pid, u32 class_)
 }
 
 /*
- * The actuator's copy goes first: it is the one in a hurry. The daemon learns as well from a batch, and waking it for
- * every call of a service would cost more than all else that it does.
+ * The daemon learns as well from a batch, and waking it for every call of a service would cost more than all else that
+ * it does: so it is woken at a pace, except where it asked for events with one of the flags `at_once`. The kernel's own
+ * rule (wake a reader that has read all) would let one that nobody waits for keep back those behind it.
  */
-static __always_inline void submit_event(struct gs_event *event, const struct gs_managed *process)
+static __always_inline u64 wake_up(u64 now, const struct gs_managed *process, u32 at_once)
+{
+	u32 zero = 0;
+	u64 *last = woken.lookup(&zero);
+
+	if (process->flags & at_once)
+		return BPF_RB_FORCE_WAKEUP;
+	if (!last || now - *last < PACE_NS)
+		return BPF_RB_NO_WAKEUP;
+	*last = now;
+	return BPF_RB_FORCE_WAKEUP;
+}
+
+/* The actuator's copy goes first: it is the one in a hurry. */
+static __always_inline void submit_event(struct gs_event *event, const struct gs_managed *process, u32 at_once)
 {
 	if (process->flags & GS_MANAGED_FAST && fast.ringbuf_output(event, sizeof(*event), 0))
 		count_lost(GS_LOST_FAST);
-	events.ringbuf_submit(event, process->flags & GS_MANAGED_QUIET ? BPF_RB_NO_WAKEUP : 0);
+	events.ringbuf_submit(event, wake_up(event->time_ns, process, at_once));
 }

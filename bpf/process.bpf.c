@@ -22,7 +22,7 @@ static __always_inline void submit_process(u16 kind, u32 pid, u32 parent, s32 re
 	event->result = result;
 	event->proc.parent = parent;
 	bpf_get_current_comm(event->proc.comm, sizeof(event->proc.comm));
-	events.ringbuf_submit(event, 0);
+	events.ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
 }
 
 /* A child of a managed process has its parent's class from its first instruction on. */

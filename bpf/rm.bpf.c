@@ -106,7 +106,7 @@ static __always_inline void submit_rm(struct gs_rm *rm, u16 kind, s32 result)
 		return;
 	event->result = result;
 	event->rm = *rm;
-	events.ringbuf_submit(event, 0);
+	events.ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
 }
 
 static __always_inline bool watch_new_client(u32 pid, u32 class_, s32 result)

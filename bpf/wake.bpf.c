@@ -52,9 +52,12 @@ struct source {
 /* Keyed by tid << 32 | enum gs_wake, or GS_HINT. LRU, here and below, because the end of a thread is not followed. */
 BPF_TABLE("lru_hash", u64, struct source, sources, 8192);
 
+#define INSIDE 1
+#define TOLD 2
+
 struct thread {
 	u32 unrelated; /* futex wakes since its last CUDA call */
-	u32 inside;    /* of a CUDA call */
+	u32 inside;    /* of a CUDA call: INSIDE, TOLD */
 	u64 queried;   /* stream or event of its last query */
 };
 
@@ -157,24 +160,27 @@ static __always_inline struct thread *current_thread(void)
 	return threads.lookup_or_try_init(&tid, &zero);
 }
 
-/* `returns`: its end will be seen. */
-static __always_inline void enter_cuda(bool returns)
+/* A call whose return will be seen. `told`: the actuator is told of its entry. */
+static __always_inline void enter_cuda(bool told)
 {
 	struct thread *thread = current_thread();
 
 	if (!thread)
 		return;
 	thread->unrelated = 0;
-	thread->inside = returns;
+	thread->inside = told ? INSIDE | TOLD : INSIDE;
 }
 
-static __always_inline void leave_cuda(void)
+/* Returns what `enter_cuda` was given. */
+static __always_inline bool leave_cuda(void)
 {
 	u32 tid = bpf_get_current_pid_tgid();
 	struct thread *thread = threads.lookup(&tid);
+	bool told = thread && thread->inside & TOLD;
 
 	if (thread)
 		thread->inside = 0;
+	return told;
 }
 
 /* What the driver's library waits for is no request, and most threads that wait for each other never use the GPU. */
@@ -222,6 +228,7 @@ static __always_inline bool may_send(u32 kind, bool by_futex)
 		return false;
 	}
 	__sync_fetch_and_add(&process->wakes, 1);
+	interrupt_launches(process);
 	return true;
 }
 
@@ -235,7 +242,7 @@ static __always_inline void send_wake(struct gs_managed *process, u32 kind, u64 
 	event->result = result;
 	event->wake.handle = handle;
 	event->wake.bytes = bytes;
-	submit_event(event, process);
+	submit_event(event, process, GS_MANAGED_ALL);
 }
 
 static __always_inline void wake(struct gs_managed *process, u32 kind, u64 handle, u64 bytes, s32 result)
@@ -389,6 +396,6 @@ int hint_enter(struct pt_regs *ctx)
 		return 0;
 	event->call = hint;
 	event->hint.in_us = in_us;
-	submit_event(event, process);
+	submit_event(event, process, GS_MANAGED_ALL);
 	return 0;
 }

@@ -6,13 +6,14 @@ Every record is a ``struct gs_event`` of 64 bytes: a common head of 32 and a bod
 import os
 import struct
 from enum import IntEnum, IntFlag
+from typing import Literal
 
 import msgspec
 
 from gpsched.adaptive.probes.errors import EventDecodeError
 
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 COMM_LENGTH = 16
 UNKNOWN = -1  # GS_UNKNOWN
 
@@ -87,10 +88,14 @@ class Flag(IntFlag):
 
 
 class ManagedFlag(IntFlag):
-    """``GS_MANAGED_*``: FAST events go to the actuator's ring too, QUIET ones do not wake the daemon."""
+    """``GS_MANAGED_*``: FAST events go to the actuator's ring too; those of BURSTS, or ALL, wake the daemon at once."""
 
     FAST = 1
-    QUIET = 2
+    BURSTS = 2
+    ALL = 4
+
+
+AtOnce = Literal["nothing", "bursts", "all"]  # which events wake the daemon at once: see ``ManagedFlag``
 
 
 class Lost(IntEnum):
@@ -108,7 +113,7 @@ WAKE = struct.Struct("=qQ16x")
 HINT = struct.Struct("=QQ16x")
 PROC = struct.Struct(f"=II{COMM_LENGTH}s8x")
 EVENT_SIZE = HEAD.size + RM.size
-COUNTERS = struct.Struct(f"={len(Call)}Q5Q")
+COUNTERS = struct.Struct(f"={len(Call)}Q8Q8x")
 _CALLS = tuple(Call)  # an index is ten times faster than Call(number)
 _WAKES = (None, *Wake)
 

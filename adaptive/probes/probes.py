@@ -9,6 +9,7 @@ from gpsched.adaptive.errors import ProcessGoneError
 from gpsched.adaptive.probes.attacher import Attacher, Attachment
 from gpsched.adaptive.probes.errors import EventDecodeError
 from gpsched.adaptive.probes.events import (
+    AtOnce,
     Call,
     Event,
     Lost,
@@ -19,12 +20,13 @@ from gpsched.adaptive.probes.events import (
     RmAlloc,
     decode,
 )
-from gpsched.adaptive.probes.program import MAX_PROCESSES, RING_PAGES, Program
+from gpsched.adaptive.probes.program import BATCH, MAX_PROCESSES, RING_PAGES, Program
 
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Event], None]
+_AT_ONCE: dict[AtOnce, int] = {"nothing": 0, "bursts": ManagedFlag.BURSTS, "all": ManagedFlag.ALL}
 _CLASSES = {"lc": ProcessClass.LC, "be": ProcessClass.BE}
 _NOT_FOUND = KeyError
 
@@ -124,17 +126,18 @@ class Probes:
             return WakeCounts(0, 0, 0)
         return WakeCounts(counts.wakes, counts.throttled, counts.unrelated)
 
-    def send_fast(self, pid: int, enabled: bool, *, quiet: bool = False) -> None:
+    def send_fast(self, pid: int, enabled: bool, *, at_once: AtOnce = "nothing") -> None:
         """Whether the events of a managed process go to ``fast_ring`` too; unknown pids are no error.
 
-        ``quiet``: its calls and wakes do not make ``fileno`` readable any more; ``consume`` them from time to time.
+        ``at_once``: which of its calls and wakes make ``fileno`` readable at once: none, what begins or may end a
+        burst, or all. Whatever else comes does so ten times a second.
         """
         managed, key = self._map("managed"), self._key(pid)
         try:
             class_ = managed[key].class_
         except _NOT_FOUND:
             return
-        managed[key] = managed.Leaf(class_, (ManagedFlag.FAST if enabled else 0) | (ManagedFlag.QUIET if quiet else 0))
+        managed[key] = managed.Leaf(class_, (ManagedFlag.FAST if enabled else 0) | _AT_ONCE[at_once])
 
     # ---- what they do
 
@@ -144,11 +147,11 @@ class Probes:
         return int(self._map("fast").map_fd)
 
     def fileno(self) -> int:
-        """Descriptor that is readable when ``consume`` has something to do."""
-        return self._loaded().ring_fd
+        """Descriptor that is readable when ``consume`` is due. More may be there to consume, also when it is not."""
+        return self._loaded().ready_fd
 
     def poll(self, timeout_ms: int) -> int:
-        """Wait up to ``timeout_ms`` for events, hand them to the handler, return their number."""
+        """Wait until ``consume`` is due, at most so long; hand on the events that are there, return their number."""
         records = self._loaded().poll(timeout_ms)
         for record in records:
             if self.tap is not None:
@@ -156,9 +159,9 @@ class Probes:
             self._handle(record)
         return len(records)
 
-    def consume(self) -> None:
-        """Hand on the events that are there, without waiting."""
-        self.poll(0)
+    def consume(self) -> bool:
+        """Hand on the events that are there, without waiting; False when there are more than are taken at a time."""
+        return self.poll(0) < BATCH
 
     def _handle(self, record: bytes) -> None:
         try:

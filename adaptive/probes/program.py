@@ -6,6 +6,7 @@ bcc is imported only here and only when it is needed: it brings LLVM (about 100 
 import contextlib
 import ctypes
 import os
+import select
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -25,7 +26,7 @@ FAST_PAGES = 16  # 64 KiB: 900 events, 90 ms of a storm of 10,000 triggers a sec
 MAX_PROCESSES = 4096
 _KPROBE = 2  # BPF_PROG_TYPE_KPROBE, which uprobes share
 _TRACEPOINT = 5  # BPF_PROG_TYPE_TRACEPOINT
-_BATCH = 4096  # events taken before others on the loop have their turn
+BATCH = 4096  # events taken before others on the loop have their turn
 
 Attach = Callable[..., list[int]]
 
@@ -60,6 +61,9 @@ class Program:
             self.wakes = WakeHooks({name: self._load(name.encode(), -1, _TRACEPOINT) for name in HOOKS})
             self._records: list[bytes] = []
             self._bpf[b"events"].open_ring_buffer(self._take)
+            # By edges: what came without a wake-up would make the descriptor readable again, right after each poll.
+            self._ready = select.epoll()
+            self._ready.register(self._bpf[b"events"].map_fd, select.EPOLLIN | select.EPOLLET)
         except BaseException:
             self._bpf.cleanup()
             raise
@@ -118,27 +122,26 @@ class Program:
         return self._bpf[name.encode()]
 
     @property
-    def ring_fd(self) -> int:
-        """Descriptor of the ring buffer, readable when it holds events."""
-        return int(self._bpf[b"events"].map_fd)
+    def ready_fd(self) -> int:
+        """Descriptor that is readable when the kernel has woken the reader since the last ``poll``."""
+        return self._ready.fileno()
 
     def poll(self, timeout_ms: int) -> list[bytes]:
-        """Wait up to ``timeout_ms`` for records and return them, a bounded number at a time."""
-        if timeout_ms:
-            self._bpf.ring_buffer_poll(timeout_ms)
-        else:  # epoll knows nothing of records that came without a wake-up
-            self._bpf.ring_buffer_consume()
+        """Wait up to ``timeout_ms`` until a reader is wanted; return the records, at most ``BATCH`` at a time."""
+        self._ready.poll(timeout_ms / 1000)
+        self._bpf.ring_buffer_consume()
         records, self._records = self._records, []
         return records
 
     def _take(self, _context: Any, data: int, size: int) -> int:
         """Called by libbpf for each record; a negative value ends its round."""
         self._records.append(ctypes.string_at(data, size))
-        return -1 if len(self._records) >= _BATCH else 0
+        return -1 if len(self._records) >= BATCH else 0
 
     def close(self) -> None:
         """Unload programs and maps. Idempotent."""
         self.wakes.close()
+        self._ready.close()
         self._bpf.cleanup()
 
 

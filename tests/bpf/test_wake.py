@@ -333,7 +333,7 @@ def test_hints_reach_the_actuator_itself(wakers: Callable[[], Waker]) -> None:
         waker.do("hint")
         own.probes.consume()
         assert not fast  # it has no plan
-        own.probes.send_fast(waker.pid, True, quiet=True)
+        own.probes.send_fast(waker.pid, True)
         waker.do("hint")
         own.probes.consume()
         hints = [event for event in fast if isinstance(event, HintEvent)]
@@ -453,7 +453,7 @@ def test_child_keeps_the_hooks(victim: Victim, monkeypatch: pytest.MonkeyPatch) 
 
 def test_quiet_events_are_there_whenever_they_are_looked_for(recorder: Recorder, waker: Waker) -> None:
     """Also after the ring was found empty: then nothing makes it readable again."""
-    recorder.probes.send_fast(waker.pid, True, quiet=True)
+    recorder.probes.send_fast(waker.pid, True)
     for _ in range(3):
         waker.do("read")
         recorder.events.clear()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A program that does what its standard input says, one command a line, and answers each with one line.
- *   load PATH | call NAME ARGS... | repeat COUNT NAME ARGS...
+ *   load PATH | call NAME ARGS... | repeat COUNT NAME ARGS... | alternate COUNT NAME (launches into two streams)
  *   open PATH | ioctl FD NUMBER HEX [OFFSET HEX]...   (each HEX is a buffer; OFFSET is where the previous one points to
  * it) fork CODE | hold | exec | leave (the main thread ends, another goes on) | exit CODE
  */
@@ -44,6 +44,16 @@ static int repeat(uint64_t count, char **rest)
 		a[i] = number(rest);
 	while (function && count--)
 		result = function(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]);
+	return result;
+}
+
+static int alternate(uint64_t count, char **rest)
+{
+	entry_point *launch = (entry_point *)dlsym(library, strtok_r(NULL, " \n", rest));
+	int result = -1;
+
+	while (launch && count--)
+		result = launch(0, 1, 1, 1, 1, 1, 1, 0, 1 + count % 2, 0, 0);
 	return result;
 }
 
@@ -109,6 +119,8 @@ static void *serve(void *unused)
 			answer = repeat(1, &rest);
 		else if (!strcmp(verb, "repeat"))
 			answer = repeat(number(&rest), &rest);
+		else if (!strcmp(verb, "alternate"))
+			answer = alternate(number(&rest), &rest);
 		else if (!strcmp(verb, "open"))
 			answer = open(strtok_r(NULL, " \n", &rest), O_RDWR | O_CLOEXEC);
 		else if (!strcmp(verb, "ioctl"))

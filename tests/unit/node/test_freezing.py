@@ -419,9 +419,9 @@ def test_what_its_user_had_stopped_stays_so(frozen: Frozen) -> None:
 
 
 def test_the_events_of_a_hindered_process_wake_the_daemon(frozen: Frozen) -> None:
-    sent: dict[int, bool] = {}
+    sent: dict[int, str] = {}
     published: list[PlanSet] = []
-    frozen.probes.send_fast = lambda pid, _on, *, quiet: sent.__setitem__(pid, quiet)  # type: ignore[method-assign]
+    frozen.probes.send_fast = lambda pid, _on, *, at_once: sent.__setitem__(pid, at_once)  # type: ignore[method-assign]
     reader, writer = os.pipe()
     actuator = SimpleNamespace(pid=1, fileno=lambda: reader, records=list, stop=lambda: None, publish=published.append)
     frozen.restart_node(lambda _files, _ring: actuator)
@@ -432,13 +432,13 @@ def test_the_events_of_a_hindered_process_wake_the_daemon(frozen: Frozen) -> Non
     critical.mechanism = "reserve"
     frozen.node.steering.publish()
     assert published[-1].plans
-    assert sent[lc] is True
+    assert sent[lc] == "nothing"
     best_effort = frozen.node.registry.get(be)
     assert best_effort
     best_effort.out_of_control = True
     frozen.node.steering.freezing.follow(list(frozen.node.registry))
     frozen.node.steering.publish()
-    assert sent[lc] is False
+    assert sent[lc] == "all"
     assert 1 in frozen.freezer.never
     os.close(reader)
     os.close(writer)

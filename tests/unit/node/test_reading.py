@@ -13,11 +13,12 @@ class Ring:
     def __init__(self, batches: int) -> None:
         self.left, self.unread_us = batches, 0.0
 
-    def consume(self) -> None:
+    def consume(self) -> bool:
         time.sleep(0.002)  # the batch that was there
         self.unread_us = time.monotonic_ns() / 1000  # an event that came meanwhile
         time.sleep(0.001)
         self.left -= 1
+        return True
 
 
 class Node:
@@ -25,7 +26,7 @@ class Node:
 
     def __init__(self, daemon: Daemon, ring: Ring) -> None:
         self._daemon, self._ring = daemon, ring
-        self.steering = SimpleNamespace(busy=True, freezing=SimpleNamespace(wait_s=lambda: 0.0, update=lambda: None))
+        self.steering = SimpleNamespace(urgent=True, freezing=SimpleNamespace(wait_s=lambda: 0.0, update=lambda: None))
         self.ahead: list[float] = []
 
     def follow(self, read_us: float) -> None:
@@ -39,6 +40,7 @@ def test_time_passes_only_up_to_what_was_read() -> None:
     daemon = Daemon.__new__(Daemon)
     ring = Ring(batches=5)
     daemon._stopping, daemon._probes, daemon._node = False, ring, Node(daemon, ring)
+    daemon._has_read = False
     with selectors.DefaultSelector() as selector:
         daemon._loop(selector, exit_when_idle=False)
     assert len(daemon._node.ahead) >= 5
