@@ -18,20 +18,22 @@ class Foresight:
     burst is judged by the first reservation that ended after its launch, for then all earlier ones are known.
 
     ``margin``: from the start of the reservation to the launch, of bursts that were reserved before; ``unreserved``:
-    how many were not. A hold starts with its launch. ``reacted_us``: the last times from when a reservation was due to
-    its first control.
+    how many were not. A hold starts with its launch. ``allowed`` and ``allowed_unreserved``: the same of the bursts
+    whose lead allowed a reservation in time. ``reacted_us``: the last times from when a reservation was due to its
+    first control.
     """
 
     def __init__(self) -> None:
         self.margin = DurationHistogram(_BOUNDS_US)
-        self.unreserved = self.in_vain = 0
+        self.allowed = DurationHistogram(_BOUNDS_US)
+        self.unreserved = self.allowed_unreserved = self.in_vain = 0
         self.reacted_us: deque[float] = deque(maxlen=_RECENT)
-        self._launches: deque[float] = deque(maxlen=_PENDING)
+        self._launches: deque[tuple[float, bool]] = deque(maxlen=_PENDING)
         self._reserved: deque[tuple[float, float]] = deque(maxlen=_PENDING)
 
-    def began(self, launch_us: float) -> None:
-        """A burst began."""
-        self._launches.append(launch_us)
+    def began(self, launch_us: float, allowed: bool) -> None:
+        """A burst began; ``allowed``: its lead was long enough."""
+        self._launches.append((launch_us, allowed))
         self._judge()
 
     def reservation(self, record: Record, reacted_us: float | None) -> None:
@@ -48,11 +50,17 @@ class Foresight:
     def _judge(self) -> None:
         while self._launches and self._reserved:
             begin_us, end_us = self._reserved[0]
-            if end_us < self._launches[0]:
+            if end_us < self._launches[0][0]:
                 self._reserved.popleft()
                 continue
-            margin_us = self._launches.popleft() - begin_us
-            if margin_us > 0.0:
-                self.margin.observe(margin_us)
-            else:
-                self.unreserved += 1
+            launch_us, allowed = self._launches.popleft()
+            self._count(launch_us - begin_us, allowed)
+
+    def _count(self, margin_us: float, allowed: bool) -> None:
+        if margin_us > 0.0:
+            self.margin.observe(margin_us)
+            if allowed:
+                self.allowed.observe(margin_us)
+        else:
+            self.unreserved += 1
+            self.allowed_unreserved += allowed

@@ -40,7 +40,8 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True):
 class HintsView(msgspec.Struct, frozen=True, kw_only=True):
     """What was learnt about a latency-critical process's bursts, and what the reservations did since the start.
 
-    ``margin``: how long before its first launch each burst was reserved; ``unreserved`` bursts were not. ``in_vain``:
+    ``margin``: how long before its first launch each burst was reserved; ``unreserved`` bursts were not. ``allowed``,
+    ``allowed_unreserved``: the same of the bursts whose lead allowed a reservation in time. ``in_vain``:
     reservations that no launch followed. ``reacted_us``: p50 and p99 of the last times from when a reservation was due
     to its first control.
     """
@@ -54,6 +55,8 @@ class HintsView(msgspec.Struct, frozen=True, kw_only=True):
     wasted_us: float = 0.0
     margin: Histogram | None = None
     unreserved: int = 0
+    allowed: Histogram | None = None
+    allowed_unreserved: int = 0
     in_vain: int = 0
     reacted_us: dict[str, float] = {}
 

@@ -277,10 +277,10 @@ class Steering:
         match output:
             case ChoiceChanged():
                 self._changed = True
-            case BurstBegan(time_us=now, reserved_us=reserved):
+            case BurstBegan(time_us=now, reserved_us=reserved, allowed=allowed):
                 self.log.began(pid, now, reserved, self._need_us(pid))
                 self.contention.began(pid, now)
-                self._telemetry.began(pid, now)
+                self._telemetry.began(pid, now, allowed)
                 self.freezing.began(pid)
             case BurstEnded(burst=burst):
                 self.log.ended(pid, burst)

@@ -28,10 +28,10 @@ class Telemetry:
         self._active: set[int] = set()
         self.occupancy = Occupancy()
 
-    def began(self, pid: int, launch_us: float) -> None:
-        """The first launch of a burst."""
+    def began(self, pid: int, launch_us: float, allowed: bool = False) -> None:
+        """The first launch of a burst; ``allowed``: whether its lead was long enough to reserve in time."""
         self._active.add(pid)
-        self._processes[pid].foresight.began(launch_us)
+        self._processes[pid].foresight.began(launch_us, allowed)
 
     def active(self) -> frozenset[int]:
         """Return the processes in a burst now."""
@@ -128,6 +128,8 @@ def _hints(choice: Choice, figures: _Figures) -> HintsView:
         wasted_us=figures.wasted_us,
         margin=figures.foresight.margin.view() if figures.reservations else None,
         unreserved=figures.foresight.unreserved,
+        allowed=figures.foresight.allowed.view() if figures.reservations else None,
+        allowed_unreserved=figures.foresight.allowed_unreserved,
         in_vain=figures.foresight.in_vain,
         reacted_us=_percentiles(reacted, (50, 99)) if (reacted := figures.foresight.reacted_us) else {},
     )

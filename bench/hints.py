@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gpsched.adaptive.hints.model import HintsReport
 from gpsched.adaptive.histogram import above
-from gpsched.adaptive.model import HintsView
+from gpsched.adaptive.model import HintsView, Histogram
 from gpsched.bench.arms import Stage
 from gpsched.bench.outcome import Block, Hints, Reserved
 
@@ -30,18 +30,22 @@ def added(known: Reserved | None, before: HintsView | None, now: HintsView, scal
         reservations=known.reservations + now.reservations - before.reservations,
         hidden_us=known.hidden_us + (now.hidden_us - before.hidden_us) / scale,
         wasted_us=known.wasted_us + (now.wasted_us - before.wasted_us) / scale,
-        bursts=known.bursts + _judged(now) - _judged(before),
-        early=known.early + _early(now, scale) - _early(before, scale),
+        bursts=known.bursts + _judged(now.margin, now.unreserved) - _judged(before.margin, before.unreserved),
+        early=known.early + _early(now.margin, scale) - _early(before.margin, scale),
+        allowed=known.allowed
+        + _judged(now.allowed, now.allowed_unreserved)
+        - _judged(before.allowed, before.allowed_unreserved),
+        allowed_early=known.allowed_early + _early(now.allowed, scale) - _early(before.allowed, scale),
         in_vain=known.in_vain + now.in_vain - before.in_vain,
     )
 
 
-def _judged(view: HintsView) -> int:
-    return view.unreserved + (sum(view.margin.counts) if view.margin else 0)
+def _judged(margin: Histogram | None, unreserved: int) -> int:
+    return unreserved + (sum(margin.counts) if margin else 0)
 
 
-def _early(view: HintsView, scale: float) -> float:
-    return above(view.margin, EARLY_US * scale) if view.margin else 0.0
+def _early(margin: Histogram | None, scale: float) -> float:
+    return above(margin, EARLY_US * scale) if margin else 0.0
 
 
 def quality(report: HintsReport, last: HintsView, reserved: Reserved, blocks: Sequence[Block], scale: float) -> Hints:
@@ -56,5 +60,7 @@ def quality(report: HintsReport, last: HintsView, reserved: Reserved, blocks: Se
         early_share=reserved.early / reserved.bursts if reserved.bursts else None,
         in_vain_share=reserved.in_vain / reserved.reservations if reserved.reservations else None,
         wasted_share=reserved.wasted_us / block_us if reserved.reservations and block_us else None,
+        allowed_share=reserved.allowed / reserved.bursts if reserved.bursts else None,
+        allowed_early_share=reserved.allowed_early / reserved.allowed if reserved.allowed else None,
         reacted_us=last.reacted_us,
     )

@@ -50,7 +50,8 @@ class Reserved(msgspec.Struct, frozen=True, kw_only=True):
     """What the reservations for one service did during an arm.
 
     ``early`` of ``bursts`` were reserved at least 200 µs before their first launch (a count, interpolated where time is
-    stretched); ``in_vain``: reservations that no launch followed.
+    stretched); ``allowed_early`` of the ``allowed`` bursts, whose lead was long enough for that; ``in_vain``:
+    reservations that no launch followed.
     """
 
     reservations: int
@@ -58,6 +59,8 @@ class Reserved(msgspec.Struct, frozen=True, kw_only=True):
     wasted_us: float
     bursts: int = 0
     early: float = 0.0
+    allowed: int = 0
+    allowed_early: float = 0.0
     in_vain: int = 0
 
 
@@ -66,7 +69,8 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True):
 
     ``trigger`` is the best in force at the end, ``lead_us`` (p1, p50, p99) the time from it to the first launch,
     ``learned_after`` the bursts until there was one. The shares: of bursts that were reserved at least 200 µs before
-    their first launch (a hold from its own launch on), of reservations that no launch followed, of GPU time that was
+    their first launch (a hold from its own launch on), of the bursts whose lead allowed that, of those that were among
+    these, of reservations that no launch followed, of GPU time that was
     reserved and idle. ``reacted_us`` (p50, p99): from when a reservation was due, which is its trigger's event where it
     is to begin at once, to the actuator's first control; real µs, of the last 1,000.
     """
@@ -77,6 +81,8 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True):
     early_share: float | None
     in_vain_share: float | None
     wasted_share: float | None
+    allowed_share: float | None = None
+    allowed_early_share: float | None = None
     reacted_us: dict[str, float] = {}
 
 

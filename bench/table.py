@@ -87,7 +87,10 @@ def _foreseen(hints: Hints) -> str:
     else:
         leads = "/".join(f"{us:.0f}" for us in hints.lead_us.values())
         said = [f"foreseen by {hints.trigger}, lead {leads} µs", f"learned after {hints.learned_after} bursts"]
-    shares = ((hints.early_share, "200 µs ahead"), (hints.in_vain_share, "in vain"), (hints.wasted_share, "idle"))
+    ahead = "200 µs ahead"
+    if hints.allowed_early_share is not None:
+        ahead += f" ({hints.allowed_early_share:.1%} of the {hints.allowed_share:.1%} whose lead allows it)"
+    shares = ((hints.early_share, ahead), (hints.in_vain_share, "in vain"), (hints.wasted_share, "idle"))
     said += [f"{share:.1%} {what}" for share, what in shares if share is not None]
     if hints.reacted_us:
         said.append(f"control after {'/'.join(f'{us:.0f}' for us in hints.reacted_us.values())} µs")

@@ -27,6 +27,7 @@ _LEAST_GAIN = 0.01  # of the switch time, averaged over all bursts
 _STARTS = 6
 _NO_SOURCE = {WakeKind.CLOCK, WakeKind.BURST_END, WakeKind.COPY_H2D}
 _SOURCE_RECALL = 0.2
+_MOST_BURSTS = 0.9
 _YOUNG = 0.97  # of the shortest usual lead
 _GENERAL_BONUS = 0.01  # per condition spared: a general matcher survives more changes of the program
 
@@ -125,6 +126,16 @@ def source(rated: Sequence[Rated], costs: Costs) -> Trigger | None:
     return trigger(*best) if best else None
 
 
+def earliest(rated: Sequence[Rated], costs: Costs) -> Matcher | None:
+    """Return the wakes that announce most bursts earliest, reliably and within the waste budget: the natural lead."""
+    likely = [
+        item
+        for item in rated
+        if item[0].kind not in _NO_SOURCE and item[1].recall >= _MOST_BURSTS and _is_usable(*item, costs)
+    ]
+    return max(likely, key=lambda item: item[1].shortest_us)[0] if likely else None
+
+
 def taker(rated: Sequence[Rated], source_trigger: Trigger | None) -> Trigger | None:
     """Return the wakes of who takes queued requests: nearer to the launch than the source's, and with the least spread.
 
@@ -147,6 +158,12 @@ def taker(rated: Sequence[Rated], source_trigger: Trigger | None) -> Trigger | N
 def _may_queue(matcher: Matcher, found: Evaluation) -> bool:
     enough = found.announced >= MINIMUM and found.recall >= _SOURCE_RECALL and not _is_false(matcher, found)
     return enough and found.longest_us <= 2 * found.shortest_us
+
+
+def _is_usable(matcher: Matcher, found: Evaluation, costs: Costs) -> bool:
+    """Whether there is no objection but that the lead may be too short."""
+    enough = found.announced >= _minimum(matcher) and found.waste_share <= costs.waste_budget
+    return enough and not _is_false(matcher, found)
 
 
 def objection(matcher: Matcher, found: Evaluation, costs: Costs) -> str | None:

@@ -55,6 +55,7 @@ class Chooser:
         self._patience = 1  # refinements until all candidates are looked at again
         self._source: Trigger | None = None
         self._taker: Trigger | None = None
+        self.earliest: Matcher | None = None  # what tells of most bursts first, chosen or not
 
     # ---- what happened
 
@@ -159,6 +160,7 @@ class Chooser:
         rated = self.rate(self.costs)
         self._set_source(choose.source(rated, self.costs))
         self._taker = choose.taker(rated, self._source)
+        self.earliest = choose.earliest(rated, self.costs)
         chosen = choose.select(rated, self.costs, self.table.burst)
         present = {trigger.matcher for trigger in self.choice.triggers if trigger.recall}
         kept = [item for item in rated if item[0] in present and choose.objection(*item, self.costs) is None]

@@ -31,6 +31,11 @@ class Costs(msgspec.Struct, frozen=True):
         """What giving the GPU back and taking it again costs both sides: a longer gap in a burst is worth closing."""
         return 2 * self.switch_us + self.control_us
 
+    @property
+    def lead_us(self) -> float:
+        """How long before the first launch a trigger must come so that nearly all reservations are in time."""
+        return self.need_us + self.spread_us
+
     def hidden(self, margin: float) -> float:
         """Return the µs hidden when the reservation began ``margin`` µs before the launch (negative: after it)."""
         if margin < 0.0:

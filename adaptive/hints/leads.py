@@ -252,7 +252,7 @@ def _offset(share: Callable[[float], float], low: float, median: float, costs: C
     The most careful one of all is in time for a lead of ``low`` even when the mechanism begins late; the least careful
     is, for half of the bursts.
     """
-    offset = max(low - costs.need_us - costs.spread_us, 0.0)
+    offset = max(low - costs.lead_us, 0.0)
     late = max(median - costs.need_us, 0.0)
     if offset >= late or share(offset) <= budget:
         return offset

@@ -18,6 +18,7 @@ from gpsched.adaptive.hints.observations import (
     Explicit,
     Launch,
     Lost,
+    Matcher,
     Observation,
     SyncEnter,
     SyncReturn,
@@ -56,6 +57,8 @@ class HintLearner:
         self._taken_us = 0.0  # when queued requests were taken last
         self._next_until = 0.0  # until when requests that waited at a burst's end keep the process busy
         self._ended_us = float("-inf")
+        self._told_us = float("inf")  # the first wake since the last burst began that told of the next one
+        self._earliest: Matcher | None = None
         self._gaps: deque[int] = deque(maxlen=16)
         self._handlers: dict[type[Observation], Handler] = {
             Wake: self._on_wake,
@@ -125,6 +128,8 @@ class HintLearner:
             self._queued_us = now
         if match.takes and not busy:
             self._taken_us = now
+        if match.tells and now < self._told_us and not (busy and match.idle):
+            self._told_us = now
         busy = busy or self._reservations.waiting(now)
         tid = wake.tid if self._table.bound(wake.kind) else None
         for trigger in match.triggers:
@@ -143,11 +148,16 @@ class HintLearner:
         gap = max(now - self._ended_us, 0.0)
         self._table.claim(now, gap, call.tid)
         self._announced.launch(now)
-        out.append(BurstBegan(now, self._reservations.launch(now, gap, call.tid)))
+        allowed = now - self._told_us >= self._chooser.costs.lead_us
+        self._told_us = float("inf")
+        out.append(BurstBegan(now, self._reservations.launch(now, gap, call.tid), allowed))
         self._ask_again(out)
         self._clock.burst(now)
         if self._chooser.burst(now):
             self._adopt(out)
+        elif self._earliest != self._chooser.earliest:
+            self._by_context.clear()
+        self._earliest = self._chooser.earliest
         self._expect(out)
 
     def _ask_again(self, out: list[Output]) -> None:
@@ -178,6 +188,7 @@ class HintLearner:
             return
         trigger = self._announced.trigger(self._chooser.costs)
         at = now + hint.in_us
+        self._told_us = min(self._told_us, now)
         self._reserve(now, max(now, at + trigger.offset_us), at + trigger.limit_us, trigger, out)
 
     def _on_lost(self, lost: Lost, _now: float, out: list[Output]) -> None:
@@ -260,6 +271,7 @@ class HintLearner:
         self._ended(self._segmenter.reset(), out)
         self._table.drop_pending()
         self._clock.reset()
+        self._told_us = float("inf")
         self._chooser.reset()
         self._drop(why, self._now, out)
 
@@ -272,17 +284,26 @@ class HintLearner:
         triggers = tuple(trigger for trigger in inferred if trigger.matcher.matches(wake))
         queues = choice.source is not None and choice.source.matcher.matches(wake)
         takes = choice.taker is not None and choice.taker.matcher.matches(wake)
-        match = _Match(triggers, queues, takes) if triggers or queues or takes else _NO_MATCH
+        telling = [trigger.matcher for trigger in triggers]
+        if (earliest := self._chooser.earliest) is not None and earliest.matches(wake):
+            telling.append(earliest)
+        tells, idle = bool(telling), all(matcher.idle for matcher in telling)
+        match = _Match(triggers, queues, takes, tells, idle) if tells or queues or takes else _NO_MATCH
         self._by_context[wake.kind, wake.tid, wake.descriptor, wake.size] = match
         return match
 
 
 class _Match(NamedTuple):
-    """The chosen triggers that mean a context, and whether its wakes queue requests or take them."""
+    """The chosen triggers that mean a context, and whether its wakes queue requests or take them.
+
+    ``tells``: whether its wakes announce bursts, chosen for it or not; ``idle``: only while the process is idle.
+    """
 
     triggers: tuple[Trigger, ...]
     queues: bool
     takes: bool
+    tells: bool
+    idle: bool
 
 
-_NO_MATCH = _Match((), False, False)
+_NO_MATCH = _Match((), False, False, False, False)

@@ -28,11 +28,14 @@ class Release(msgspec.Struct, frozen=True, gc=False):
 class BurstBegan(msgspec.Struct, frozen=True, gc=False):
     """The first launch. ``reserved_us`` ago the reservation began (None: nothing was reserved).
 
+    ``allowed``: what announced it came early enough for the level, were its reservation one of the slowest to begin.
+
     It claims all reservations asked for so far; those that are for a later burst are asked for again right behind.
     """
 
     time_us: float
     reserved_us: float | None
+    allowed: bool = False
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):

@@ -24,10 +24,12 @@ def test_quality_of_hints_is_told_on_the_gpus_clock() -> None:
     margin = Histogram(bounds_us=bounds, counts=[0, 2, 90, 5], sum_us=0.0)
     now = HintsView(
         state="sure", margin=margin, unreserved=8, in_vain=1, reservations=100, wasted_us=500.0,
+        allowed=Histogram(bounds_us=bounds, counts=[0, 1, 75, 3], sum_us=0.0), allowed_unreserved=1,
         reacted_us={"p50": 20.0, "p99": 90.0},
     )  # fmt: skip
     reserved = added(None, before, now, 5.0)
     assert (reserved.bursts, reserved.early, reserved.in_vain) == (100, 95, 1)
+    assert (reserved.allowed, reserved.allowed_early) == (80, 78)
     learner = HintLearner()
     leads = {"p1": 900.0, "p50": 1000.0, "p99": 1500.0}
     trigger = Trigger(Matcher(WakeKind.SOCKET_READ), 0.0, 0.0, 0.0, 1.0, 1.0, leads)
@@ -40,6 +42,8 @@ def test_quality_of_hints_is_told_on_the_gpus_clock() -> None:
         early_share=0.95,
         in_vain_share=0.01,
         wasted_share=0.01,
+        allowed_share=0.8,
+        allowed_early_share=0.975,
         reacted_us={"p50": 20.0, "p99": 90.0},
     )
     nothing = quality(learner.report(), HintsView(state="learning"), added(None, None, before, 5.0), [block], 5.0)

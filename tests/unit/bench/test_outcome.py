@@ -106,8 +106,8 @@ def test_table_fits_80_columns_and_says_what_is_wrong() -> None:
 
 def test_each_service_is_told_how_well_it_was_foreseen() -> None:
     line = (
-        "gpsched: service foreseen by socket_read, lead 500/520/600 µs; learned after 17 bursts; 99.5% 200 µs ahead; "
-        "0.0% in vain; 0.7% idle; control after 30/120 µs"
+        "gpsched: service foreseen by socket_read, lead 500/520/600 µs; learned after 17 bursts; 95.5% 200 µs ahead "
+        "(99.2% of the 96.0% whose lead allows it); 0.0% in vain; 0.7% idle; control after 30/120 µs"
     )
     one = result()
     assert foreseen(one.scenarios[0].points[0]) == [line]

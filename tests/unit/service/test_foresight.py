@@ -28,14 +28,15 @@ def test_the_order_in_which_both_are_heard_of_does_not_matter(ahead: int) -> Non
     found = Foresight()
     launches = iter(LAUNCHES)
     for launch in itertools.islice(launches, ahead):
-        found.began(launch)
+        found.began(launch, launch >= 3000.0)
     for one in RECORDS:
         found.reservation(one, None)
         for launch in itertools.islice(launches, 2):
-            found.began(launch)
+            found.began(launch, launch >= 3000.0)
     margins = found.margin.view()
     assert (sum(margins.counts), margins.sum_us, found.unreserved) == (4, 300.0 + 50.0 + 250.0 + 500.0, 2)
     assert above(margins, 200.0) == 3
+    assert (above(found.allowed.view(), 200.0), found.allowed_unreserved) == (2, 2)
 
 
 def test_reservations_without_a_launch_are_in_vain() -> None:
