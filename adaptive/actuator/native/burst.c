@@ -109,6 +109,17 @@ static bool may_start(struct actuator *a, struct plan *p, const struct gs_event 
 	return !stale && !absurd && budget_of(a, p, now) > 0 && take_token(p, now);
 }
 
+static void wait_for(struct actuator *a, struct plan *p, const struct ga_trigger *t, const struct gs_event *event,
+		     __u64 now)
+{
+	p->record.trigger_ns = event->time_ns;
+	p->record.trigger = (__u32)(t - p->plan.triggers);
+	p->start_at = event->time_ns + delay_us(t, event) * US;
+	p->due_at = due_at(p, event->time_ns + announced_in_us(event) * US);
+	if (p->start_at <= now)
+		reserve(a, p, now);
+}
+
 static void announce(struct actuator *a, struct plan *p, const struct ga_trigger *t, const struct gs_event *event,
 		     __u64 now)
 {
@@ -121,6 +132,9 @@ static void announce(struct actuator *a, struct plan *p, const struct ga_trigger
 		p->record.merged++;
 		/* A call inside the burst belongs to it; a request that arrives meanwhile will be another one. */
 		p->announced_again = event->kind != GS_CUDA_ENTER && event->kind != GS_CUDA_RETURN;
+		/* What was expected later (by the clock) comes now. */
+		if (p->phase == WAITING && event->time_ns + delay_us(t, event) * US < p->start_at)
+			wait_for(a, p, t, event, now);
 		return;
 	}
 	if (!p->plan.mechanism)
@@ -131,15 +145,11 @@ static void announce(struct actuator *a, struct plan *p, const struct ga_trigger
 	}
 	if (p->phase == CLOSING)
 		burst_finish(a, p, 0);
-	p->record = (struct ga_record){.pid = p->plan.pid, .gpu = p->plan.gpu, .trigger_ns = event->time_ns};
-	p->record.trigger = (__u32)(t - p->plan.triggers);
+	p->record = (struct ga_record){.pid = p->plan.pid, .gpu = p->plan.gpu};
 	p->launched = p->announced_again = false;
 	forget_deadlines(p);
 	p->phase = WAITING;
-	p->start_at = event->time_ns + delay_us(t, event) * US;
-	p->due_at = due_at(p, event->time_ns + announced_in_us(event) * US);
-	if (p->start_at <= now)
-		reserve(a, p, now);
+	wait_for(a, p, t, event, now);
 }
 
 static void end_or_wait(struct actuator *a, struct plan *p, __u64 now)

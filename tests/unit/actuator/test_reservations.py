@@ -319,6 +319,19 @@ def test_a_predicted_arrival_is_reserved_ahead(rig):
     assert rig.rm.entries[0].begin_ns >= ahead
 
 
+def test_a_trigger_before_the_predicted_time_is_not_waited_with(rig):
+    """A burst that came before the clock's time was given up as missed, though its own request told of it."""
+    rig.publish(replace(rig.plan(), triggers=(HINTED, READ)))
+    rig.event(Kind.HINT, Hint.RESERVE, time_ns=now_ns() + 5_000_000_000)
+    rig.event(Kind.WAKE, Wake.SOCKET_READ)
+    until(lambda: rig.is_disabled(rig.be[0]))
+    rig.launch()
+    rig.sync()
+    record = rig.record()
+    assert (record.reason, record.trigger, record.merged) == (Reason.SYNC, 1, 1)
+    assert record.trigger_ns <= record.begin_ns <= record.launch_ns
+
+
 def test_a_forecast_for_the_next_burst_does_not_prolong_this_one(rig):
     rig.publish(rig.plan(trigger=HINTED))
     rig.event(Kind.HINT, Hint.RESERVE)
