@@ -14,6 +14,7 @@ from gpsched.adaptive.config import Order, Policy
 
 _NEVER_US = float("inf")
 _MIN_SLICE_US = 200  # a change of context costs about as much
+_OWN_US = 2_000  # the driver's slice, about
 _LEAST_EQUAL_US, _MOST_EQUAL_US = 10_000, 50_000  # slices of equals: what one that never rests takes from the others
 
 
@@ -106,11 +107,14 @@ _NAMES: dict[Order, str] = {"deadline": "objective", "laxity": "laxity", "priori
 
 
 def _equals(contenders: Sequence[Contender], order: Order, *, best_effort: bool) -> Mapping[int, Standing]:
+    """Who has the GPU keeps it to the end of its burst: of equal deadlines the earlier arrival goes first."""
     who = f"{len(contenders)} latency-critical processes, none before another ({order})"
-    if not best_effort:
+    in_order = order != "priority" and contenders[0].slo_us is not None and _longest_us(contenders) > _OWN_US
+    if not best_effort and not in_order:
         return {each.pid: Standing(None, f"{who}: own slice") for each in contenders}
     slice_us = _equal_slice(contenders)
-    reason = f"{who}: {slice_us // 1000} ms each, so that no best-effort work comes between"
+    between = "no best-effort work comes between" if best_effort else "who came first ends first"
+    reason = f"{who}: {slice_us // 1000} ms each, so that {between}"
     return {each.pid: Standing(slice_us, reason) for each in contenders}
 
 
@@ -119,11 +123,14 @@ def _equal_slice(equals: Sequence[Contender]) -> int:
 
     One that never rests would keep the others waiting.
     """
-    longest_us = max(each.burst_us for each in equals)
     slice_us = _LEAST_EQUAL_US
-    while slice_us < min(1.5 * longest_us, _MOST_EQUAL_US):
+    while slice_us < min(1.5 * _longest_us(equals), _MOST_EQUAL_US):
         slice_us *= 2
     return min(slice_us, _MOST_EQUAL_US)
+
+
+def _longest_us(contenders: Sequence[Contender]) -> float:
+    return max(each.burst_us for each in contenders)
 
 
 def _ranks(contenders: Sequence[Contender], order: Order) -> dict[int, int]:

@@ -64,6 +64,22 @@ def test_equals_alone_keep_their_own_slices(order: Order) -> None:
         assert (standing.slice_us, standing.keeps_off, standing.due_us, standing.rank) == (None, False, 0, 0)
 
 
+@pytest.mark.parametrize("order", ["deadline", "laxity"])
+def test_of_equal_deadlines_the_earlier_arrival_ends_first(order: Order) -> None:
+    """Slices longer than the bursts do that, and cost nothing; the driver's would let them all take turns."""
+    for standing in _order(order, Contender(1, 30_000, 4_000.0), Contender(2, 30_000, 4_000.0), best_effort=False):
+        assert standing.slice_us == 10_000
+        assert "who came first ends first" in standing.reason
+    short = _order(order, Contender(1, 5_000, 900.0), Contender(2, 5_000, 900.0), best_effort=False)
+    assert [standing.slice_us for standing in short] == [None, None]
+
+
+def test_who_has_no_deadline_is_as_without_us() -> None:
+    for order, slo_us in (("deadline", None), ("priority", 5_000.0)):
+        equals = Contender(1, slo_us, LONG), Contender(2, slo_us, LONG)
+        assert [each.slice_us for each in _order(order, *equals, best_effort=False)] == [None, None]  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("burst_us", "slice_us"), [(0.0, 10_000), (6_000.0, 10_000), (9_000.0, 20_000), (1e6, 50_000)])
 def test_no_best_effort_work_comes_between_equals_within_a_burst(burst_us: float, slice_us: int) -> None:
     """Nor does one of them that never rests block the others for long."""
