@@ -100,10 +100,12 @@ static __u64 delay_us(const struct ga_trigger *t, const struct gs_event *event)
 	return t->offset_us + (in_us > t->before_us ? in_us - t->before_us : 0);
 }
 
-static bool may_start(struct actuator *a, struct plan *p, const struct gs_event *event, __u64 now)
+static bool may_start(struct actuator *a, struct plan *p, const struct ga_trigger *t, const struct gs_event *event,
+		      __u64 now)
 {
-	/* An event that waited longer than a reservation may last announces a burst that is over. */
-	bool stale = now > event->time_ns && now - event->time_ns > p->plan.limit_us * US;
+	/* An event that waited for longer than its burst would be waited for announces one that is over. */
+	__u64 within_us = delay_us(t, event) + (p->plan.launch_within_us ? p->plan.launch_within_us : p->plan.limit_us);
+	bool stale = now > event->time_ns && now - event->time_ns > within_us * US;
 	bool absurd = event->time_ns > now && event->time_ns - now > MAX_AHEAD_NS;
 
 	return !stale && !absurd && budget_of(a, p, now) > 0 && take_token(p, now);
@@ -139,7 +141,7 @@ static void announce(struct actuator *a, struct plan *p, const struct ga_trigger
 	}
 	if (!p->plan.mechanism)
 		return;
-	if (!may_start(a, p, event, now)) {
+	if (!may_start(a, p, t, event, now)) {
 		a->shared->counters.throttled++;
 		return;
 	}

@@ -370,6 +370,16 @@ def test_an_event_from_another_time_is_ignored(rig, offset_s):
     assert rig.controls() == []
 
 
+def test_an_event_whose_burst_would_be_over_is_ignored(rig):
+    """A prediction that came after its burst had begun kept the GPU for nothing."""
+    rig.publish(rig.plan(launch_within_us=20_000))
+    rig.trigger(time_ns=now_ns() - 50_000_000)
+    until(lambda: rig.actuator.counters().throttled == 1)
+    rig.trigger(time_ns=now_ns() - 5_000_000)
+    until(lambda: rig.is_disabled(rig.be[0]))
+    assert rig.record().reason is Reason.NO_LAUNCH
+
+
 def test_a_trigger_storm_is_bounded_and_counted(rig):
     rig.publish(rig.plan(max_per_second=10))
     for _ in range(500):
