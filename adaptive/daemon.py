@@ -122,7 +122,7 @@ class Daemon:
             self._probes.load(self._node.handle)
             self._probes.attach_host_libraries()
             self._probes.forget(os.getpid())  # a scan opens a client of its own for a moment
-            selector.register(self._probes.fileno(), selectors.EVENT_READ, self._read)
+            selector.register(self._probes.fileno(), selectors.EVENT_READ, self._on_events)
             selector.register(self._node.keeper.fileno(), selectors.EVENT_READ, self._node.reap)
             selector.register(self._node.steering.fileno(), selectors.EVENT_READ, self._node.steering.check)
             api = ApiServer(self._socket_path, selector, self._reads(), self._changes())
@@ -155,10 +155,13 @@ class Daemon:
                 self._stopping |= exit_when_idle and self._idle()
                 next_tick = time.monotonic() + _TICK_S
 
+    def _on_events(self) -> None:
+        self._read()
+        self._has_read = True
+
     def _read(self) -> float:
         """Hand on the kernel's events; return up to when none is missing (µs). More come while these are handled."""
         began_us = time.monotonic_ns() / 1000
-        self._has_read = True
         for _ in range(_ROUNDS):
             if self._probes.consume():
                 break

@@ -1,6 +1,6 @@
 """What is learned about the bursts of latency-critical processes: one learner each, fed with the kernel's events."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gpsched.adaptive.hints.adapter import EventAdapter
 from gpsched.adaptive.hints.aside import Learned, SetAside
@@ -35,14 +35,16 @@ class Learners:
         """Return what is in force for each process that has a learner."""
         return {pid: learner.chosen() for pid, (learner, _) in self._learned.items()}
 
-    def observe(self, event: Event) -> Iterator[Output]:
-        """Feed an event to the learner of its process; yield what follows."""
-        learned = self._of(event.pid)
+    def observe(self, event: Event) -> Sequence[Output] | None:
+        """Feed an event to the learner of its process; return what follows, None where there is no learner."""
+        learned = self._learned.get(event.pid) or self._of(event.pid)
         if learned is None:
-            return
+            return None
         learner, adapter = learned
-        for observation in adapter.convert(event):
-            yield from learner.observe(observation)
+        observations = adapter.convert(event)
+        if len(observations) == 1:
+            return learner.observe(observations[0])
+        return [output for observation in observations for output in learner.observe(observation)]
 
     def tell_all(self, observation: Observation) -> Iterator[tuple[int, Output]]:
         """Feed what concerns every process (time passes, events were lost); yield what follows, and for whom."""

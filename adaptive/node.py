@@ -119,11 +119,11 @@ class Node:
 
     def handle(self, event: Event) -> None:
         """Take one event into account."""
-        match event:
-            case RmAlloc() | RmFree() | RmControl() | RmDup():
-                self._on_rm(event)
+        match event:  # the frequent ones first
             case CudaEvent() | WakeEvent() | HintEvent():
                 self.steering.observe(event)
+            case RmAlloc() | RmFree() | RmControl() | RmDup():
+                self._on_rm(event)
             case ProcFork():
                 self._on_fork(event)
             case ProcExec():

@@ -88,10 +88,13 @@ class Steering:
 
     def observe(self, event: Event) -> None:
         """Feed an event of a latency-critical process to its learner."""
-        if self.learners.of(event.pid) is None or event.tid == self._levels.agents.thread(event.pid):
+        if event.tid == self._levels.agents.thread(event.pid):
             return
-        self._seen = time.monotonic()
-        for output in self.learners.observe(event):
+        outputs = self.learners.observe(event)
+        if outputs is None:
+            return
+        self._seen = event.time_ns / 1e9
+        for output in outputs:
             self._take(event.pid, output)
 
     @property

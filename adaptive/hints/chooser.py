@@ -120,9 +120,10 @@ class Chooser:
         return self._look_around()
 
     def _learning_wait(self) -> int:
-        """A process that nothing announces should cost little."""
+        """A process that nothing announces, or now this and now that, should cost little."""
         rarer = max(self._fruitless - self._FRUITLESS, 0)
-        return self._LEARNING << min(rarer, self._RAREST)
+        is_new = self.table.burst <= self._YOUTH or self.choice.state == "drift"
+        return (self._LEARNING if is_new else self._REFINE) << min(rarer, self._RAREST)
 
     def _look_around(self) -> bool:
         """Choose among all candidates; ever more rarely while that changes nothing."""

@@ -1,5 +1,7 @@
 """Makes the clock a trigger candidate like any other: an instant before each burst that the rhythm leads to expect."""
 
+import math
+
 from gpsched.adaptive.hints.periodic import PeriodicPredictor
 
 
@@ -12,6 +14,7 @@ class Clock:
         self.predictor = PeriodicPredictor()
         self._occurrence_us: float | None = None  # not due yet
         self._miss_us: float | None = None
+        self.next_us = math.inf  # nothing is due or missed before
 
     @property
     def guard_us(self) -> float:
@@ -34,6 +37,7 @@ class Clock:
         if occurrence is None or now_us < occurrence:
             return None
         self._occurrence_us = None
+        self._note_next()
         return occurrence
 
     def missed(self, now_us: float) -> bool:
@@ -53,3 +57,7 @@ class Clock:
         expected = self.predictor.next_us
         self._occurrence_us = None if expected is None else expected - self.guard_us
         self._miss_us = None if expected is None else expected + self.guard_us
+        self._note_next()
+
+    def _note_next(self) -> None:
+        self.next_us = min((at for at in (self._occurrence_us, self._miss_us) if at is not None), default=math.inf)

@@ -204,6 +204,8 @@ class HintLearner:
             out.append(Release(now, "no burst came in time"))
             if self._chooser.check_drift():
                 self._adopt(out)
+        if now < self._clock.next_us:
+            return
         occurrence = self._clock.due(now)
         if occurrence is not None:
             self._table.occur(occurrence, WakeKind.CLOCK)

@@ -106,6 +106,8 @@ class Reservations:
 
     def expire(self, now_us: float) -> bool:
         """Give up windows whose limit has passed; True when a reservation ended without a burst."""
+        if not self._windows:
+            return False
         gone = [window for window in self._windows if window.until_us < now_us]
         if not gone:
             return False

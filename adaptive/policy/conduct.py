@@ -5,6 +5,7 @@ Judged second by second, by three bounds: the time it kept reserved (``lc_budget
 It has to keep them for a whole probation before it may reserve again, and the next probation is twice as long.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -35,7 +36,7 @@ class Conduct:
     """Fed with what was asked for and reserved; times in seconds, durations in µs."""
 
     def __init__(self) -> None:
-        self._processes: dict[int, _Process] = {}
+        self._processes: defaultdict[int, _Process] = defaultdict(_Process)
 
     @property
     def suspended(self) -> Mapping[int, str]:
@@ -44,11 +45,11 @@ class Conduct:
 
     def asked(self, pid: int, times: int = 1) -> None:
         """Reservations were asked for, whether or not they were made."""
-        self._of(pid).asked += times
+        self._processes[pid].asked += times
 
     def reserved(self, pid: int, length_us: float, idle_us: float, gpu: int = 0) -> None:
         """A reservation ended; for ``idle_us`` of it the GPU waited. Each GPU is judged by itself."""
-        process = self._of(pid)
+        process = self._processes[pid]
         for sums, us in ((process.reserved_us, length_us), (process.idle_us, idle_us)):
             sums[gpu] = sums.get(gpu, 0.0) + us
 
@@ -79,9 +80,6 @@ class Conduct:
             process.reason = _lost(fault, process.probation_s)
         elif now - process.good_since > 2 * process.next_s:
             process.next_s = _PROBATION_S
-
-    def _of(self, pid: int) -> _Process:
-        return self._processes.setdefault(pid, _Process())
 
 
 def _fault(process: _Process, elapsed_s: float, used: float, settings: Reservations) -> str:

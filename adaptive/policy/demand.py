@@ -5,7 +5,7 @@ the needs of one GPU never add up to more than all of it.
 """
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
@@ -37,16 +37,16 @@ class Demand:
     """The bursts of the last half minute, second by second."""
 
     def __init__(self, now_us: float = 0.0) -> None:
-        self._processes: dict[int, _Process] = {}
+        self._processes: defaultdict[int, _Process] = defaultdict(_Process)
         self._window_us = now_us
 
     def began(self, pid: int, time_us: float) -> None:
         """The first launch of a burst."""
-        self._of(pid).since_us = time_us
+        self._processes[pid].since_us = time_us
 
     def ended(self, pid: int, start_us: float, end_us: float) -> None:
         """The burst is over."""
-        process = self._of(pid)
+        process = self._processes[pid]
         process.since_us = None
         process.count += 1
         process.bursts.append((start_us, end_us))
@@ -96,9 +96,6 @@ class Demand:
         """Return how long its bursts are: the median of the last ones, 0 while there were none."""
         process = self._processes.get(pid)
         return median(process.lengths) if process and process.lengths else 0.0
-
-    def _of(self, pid: int) -> _Process:
-        return self._processes.setdefault(pid, _Process())
 
     def _spans(self, process: _Process, now_us: float) -> list[tuple[float, float]]:
         spans = [*process.bursts, *([(process.since_us, now_us)] if process.since_us is not None else [])]

@@ -11,6 +11,7 @@ from gpsched.adaptive.probes.errors import EventDecodeError
 from gpsched.adaptive.probes.events import (
     AtOnce,
     Call,
+    CudaEvent,
     Event,
     Lost,
     ManagedFlag,
@@ -18,6 +19,7 @@ from gpsched.adaptive.probes.events import (
     ProcExit,
     ProcFork,
     RmAlloc,
+    WakeEvent,
     decode,
 )
 from gpsched.adaptive.probes.program import BATCH, MAX_PROCESSES, RING_PAGES, Program
@@ -29,6 +31,7 @@ Handler = Callable[[Event], None]
 _AT_ONCE: dict[AtOnce, int] = {"nothing": 0, "bursts": ManagedFlag.BURSTS, "all": ManagedFlag.ALL}
 _CLASSES = {"lc": ProcessClass.LC, "be": ProcessClass.BE}
 _NOT_FOUND = KeyError
+_FREQUENT = frozenset({CudaEvent, WakeEvent})  # they say nothing of libraries and families
 
 
 class WakeCounts(NamedTuple):
@@ -170,19 +173,25 @@ class Probes:
             self._undecoded += 1
             log.error("%s", error)
             return
+        assert self._handler
+        if type(event) not in _FREQUENT:
+            self._attach_for(event)
+            self._follow_family(event)
+        self._handler(event)
+
+    def _attach_for(self, event: Event) -> None:
+        """A process that talks to the driver has its libcuda mapped by now."""
         if isinstance(event, RmAlloc) and event.pid != 0 and _is_client(event):
-            self._running_attacher().process(event.pid)  # it talks to the driver, so its libcuda is mapped by now
+            self._running_attacher().process(event.pid)
             if event.pid in self._critical:
                 self._running_attacher().hints(event.pid)  # and the program itself, when it was managed before its exec
-        if self._critical:
-            self._follow_family(event)
-        assert self._handler
-        self._handler(event)
 
     # ---- wakes
 
     def _follow_family(self, event: Event) -> None:
         """Children are latency-critical before this process knows; their ends are known as events."""
+        if not self._critical:
+            return
         if isinstance(event, ProcFork) and event.parent in self._critical:
             self._critical.add(event.pid)
         elif isinstance(event, ProcExit):
