@@ -73,9 +73,10 @@ class Reservations(msgspec.Struct, frozen=True, kw_only=True):
     ``limit_us``        no reservation lasts longer
     ``be_floor``        share of the time that best-effort work keeps, whatever latency-critical processes ask for
     ``break_us``        how long a service that never rests is kept off at a time, for that share
-    ``turn_us``         how long each of several best-effort processes of equal weight has the GPU in turn
-    ``turns``           whether several best-effort processes take turns: ``auto`` tries which way they get more done,
-                        ``never`` lets them run together in short slices; those of different weights always do
+    ``turn_us``         how long each of two best-effort processes of equal weight has the GPU in turn; more of them
+                        have shorter turns
+    ``turns``           whether several best-effort processes take turns, or (``never``) run together in short slices;
+                        those of different weights always take turns
     ``alone_turn_us``   the same while no latency-critical process is there: each change of turns costs about 0.5 ms
     ``offset_shift_us``  how much later than learned a reservation begins; negative: earlier
     ``quiet_extra_us``  how much longer than learned the GPU is kept after a burst, for the next
@@ -90,7 +91,7 @@ class Reservations(msgspec.Struct, frozen=True, kw_only=True):
     be_floor: Share = 0.1
     break_us: Annotated[int, msgspec.Meta(ge=2_000, le=1_000_000)] = 10_000
     turn_us: Annotated[int, msgspec.Meta(ge=5_000, le=1_000_000)] = 50_000
-    turns: Literal["auto", "always", "never"] = "auto"
+    turns: Literal["always", "never"] = "always"
     alone_turn_us: Annotated[int, msgspec.Meta(ge=5_000, le=1_000_000)] = 100_000
     offset_shift_us: Annotated[int, msgspec.Meta(ge=-100_000, le=100_000)] = 0
     quiet_extra_us: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0

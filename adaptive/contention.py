@@ -16,7 +16,7 @@ from gpsched.adaptive.policy.conduct import Conduct
 from gpsched.adaptive.policy.demand import WINDOW_US, Demand
 from gpsched.adaptive.policy.floor import Crowding
 from gpsched.adaptive.policy.situation import Situation, on_gpus
-from gpsched.adaptive.policy.together import WAYS, Together
+from gpsched.adaptive.policy.turns import TOGETHER_US
 from gpsched.adaptive.workloads.registry import Process, Registry
 
 
@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 
 Gpu = int | None
 _IDLE_S = 10.0  # longer than nearly any work that one call queues
-_ROUNDS = 2  # of turns that tell what each can do in them
 _STEADY = 0.2  # a burst length within this part of the one in use is no news: plans would change every second
 _INSTEAD: dict[str, Class] = {"observe": "unmanaged", "be": "be"}
 _CROWDED = "it always has work: no reservations, and breaks for reservations.be_floor"
@@ -46,8 +45,6 @@ class Contention:
         self._crowding: dict[Gpu, Crowding] = {}
         self._crowded: dict[Gpu, float] = {}
         self._lengths: dict[int, float] = {}
-        self._launches: dict[int, int] = {}
-        self._trials = Together()
         self._together: dict[Gpu, int] = {}
         self._calls: dict[int, tuple[int, float, bool]] = {}  # so many, since when, and whether there were ever more
 
@@ -78,13 +75,8 @@ class Contention:
             since, ever = self._clock(), True
         self._calls[pid] = (calls, since, ever)
 
-    def launched(self, pid: int, launches: int) -> None:
-        """A best-effort process has launched so often."""
-        self._launches[pid] = launches
-
     def forget(self, pid: int) -> None:
         """The process ended or is left alone."""
-        self._launches.pop(pid, None)
         self._demand.forget(pid)
         self._conduct.forget(pid)
         self._lengths.pop(pid, None)
@@ -137,22 +129,14 @@ class Contention:
         return marks, dict(self._lengths), dict(self._crowded), self._idle(), dict(self._together)
 
     def _judge_turns(self, config: Config, tuned: Mapping[Gpu, Config]) -> None:
-        """Those whose shares are to differ take turns; others run as they get more done."""
-        together: dict[Gpu, int] = {}
-        for gpu, (lc, be) in on_gpus(list(self._registry)).items():
+        """Those whose shares are to differ take turns, whatever the configuration says."""
+        self._together = {}
+        for gpu, (_, be) in on_gpus(list(self._registry)).items():
             own = tuned.get(gpu, config).reservations
             weights = {(each.weight, config.tenants.get(each.tenant, 1.0)) for each in be}
             shared = len(weights) > 1 or len({each.tenant for each in be}) > 1 or own.be_share < 1.0
-            if len(be) < 2 or shared or own.turns == "always":
-                continue
-            if own.turns == "never":
-                together[gpu] = WAYS[1]
-                continue
-            turn_us = own.turn_us if lc else own.alone_turn_us
-            launches = {each.pid: self._launches.get(each.pid, 0) for each in be}
-            if slice_us := self._trials.judge(self._clock() / 1e6, launches, _ROUNDS * len(be) * turn_us / 1e6):
-                together[gpu] = slice_us
-        self._together = together
+            if own.turns == "never" and len(be) > 1 and not shared:
+                self._together[gpu] = TOGETHER_US
 
     def _gpus(self) -> dict[Gpu, tuple[list[Process], list[Process]]]:
         """By class, whatever they are treated as now."""

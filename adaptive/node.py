@@ -345,9 +345,7 @@ class Node:
     def _count_calls(self) -> None:
         for process in self.registry:
             if process.class_ == "be":
-                calls = self._probes.counters(process.pid)
-                self.steering.contention.called(process.pid, sum(calls.values()))
-                self.steering.contention.launched(process.pid, calls.get("launch", 0) + calls.get("graph_launch", 0))
+                self.steering.contention.called(process.pid, sum(self._probes.counters(process.pid).values()))
 
     def _launches(self, pid: int) -> bool:
         """Whether the process uses a GPU, and not only did so before it became another program."""

@@ -371,16 +371,17 @@ class Steering:
         self._changed = True
 
     def _follow(self, plan_set: PlanSet) -> None:
-        """Only processes with a plan pay for the second copy of their events, which need not wake us.
+        """Only processes with a plan pay for the second copy of their events, jobs in turns for that of their pauses.
 
-        Unless we must stop somebody ourselves, or tell the actuator at each burst what no event of the kernel does:
-        then we have to be quick, too.
+        It need not wake us, unless we must stop somebody ourselves, or tell the actuator at each burst what no event
+        of the kernel does: then we have to be quick, too.
         """
         self._watched = self.freezing.watched
         wanted: dict[int, tuple[bool, AtOnce]] = dict.fromkeys(self._watched, (False, "all"))
         for plan in plan_set.plans:
             at_once: AtOnce = "bursts" if self._predicts(plan) else "nothing"
             wanted[plan.pid] = True, "all" if plan.pid in self._watched else at_once
+        wanted |= dict.fromkeys(plan_set.in_turns, (True, "nothing"))
         for pid in self._sent.keys() | wanted.keys():
             before, now = (each.get(pid, (False, "nothing")) for each in (self._sent, wanted))
             if now != before:

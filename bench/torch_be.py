@@ -243,6 +243,7 @@ def import_torch(device: str) -> Any:
         sys.exit(fail(f"no PyTorch in this interpreter ({error}); install torch"))
     if device == "cuda" and not torch.cuda.is_available():
         sys.exit(fail("PyTorch finds no CUDA device; see nvidia-smi"))
+    torch.backends.cudnn.allow_tf32 = False  # float32 means float32, as in the services
     return torch
 
 

@@ -175,17 +175,43 @@ static __always_inline bool on_entry_of(struct pt_regs *ctx, u64 cookie, struct 
 	return readers && !is_entry_only(call);
 }
 
+/* Returns whether the return must be seen. A record gives the GPU nothing to do. */
+static __always_inline bool on_entry_of_job(u32 pid, struct gs_managed *process, u64 cookie)
+{
+	u32 call = GS_COOKIE_CALL(cookie);
+	struct pause *pause = pause_of(pid, process);
+
+	if (!pause || is_entry_only(call))
+		return false;
+	return is_query(call) || pause_enter(pause, call, GS_COOKIE_FLAGS(cookie));
+}
+
+static __always_inline void on_return_of_job(u32 pid, struct gs_managed *process, u64 cookie, s32 result)
+{
+	u32 call = GS_COOKIE_CALL(cookie);
+	struct pause *pause = pause_of(pid, process);
+
+	if (!pause)
+		return;
+	if (!is_query(call))
+		pause_return(pause, call, GS_COOKIE_FLAGS(cookie));
+	else if (!result)
+		pause_found_done(pause);
+}
+
 /* A query tells something only by its result, so its entry is counted and not sent. */
 static __always_inline bool on_enter(struct pt_regs *ctx)
 {
 	u64 cookie = bpf_get_attach_cookie(ctx);
 	u32 call = GS_COOKIE_CALL(cookie);
 	u32 pid = current_pid();
-	struct gs_managed *process = latency_critical(pid);
+	struct gs_managed *process = managed.lookup(&pid);
 	struct gs_counters *own = count_call(pid, call);
 
 	if (!process || !own)
 		return false;
+	if (process->class_ != GS_CLASS_LC)
+		return on_entry_of_job(pid, process, cookie);
 	if (is_query(call)) {
 		remember_query(argument(ctx, GS_COOKIE_HANDLE(cookie)));
 		return true;
@@ -211,12 +237,16 @@ static __always_inline int on_return(struct pt_regs *ctx)
 {
 	u64 cookie = bpf_get_attach_cookie(ctx);
 	u32 call = GS_COOKIE_CALL(cookie), pid = current_pid(), readers;
-	struct gs_managed *process = latency_critical(pid);
+	struct gs_managed *process = managed.lookup(&pid);
 	struct gs_counters *own;
 	struct gs_event event;
 
 	if (!process || is_entry_only(call))
 		return 0;
+	if (process->class_ != GS_CLASS_LC) {
+		on_return_of_job(pid, process, cookie, PT_REGS_RC(ctx));
+		return 0;
+	}
 	readers = readers_of_return(call, GS_COOKIE_FLAGS(cookie), PT_REGS_RC(ctx), leave_cuda());
 	if (!readers)
 		return 0;
@@ -243,7 +273,8 @@ int cuda_return(struct pt_regs *ctx)
 
 /*
  * Both in one where the kernel has uprobe sessions: 1 on the entry cancels the second trap, which only
- * latency-critical processes need. At the entry the instruction pointer is the function's.
+ * latency-critical processes need, and jobs that take turns at what they wait in. At the entry the instruction
+ * pointer is the function's.
  */
 int cuda_session(struct pt_regs *ctx)
 {

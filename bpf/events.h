@@ -32,6 +32,7 @@ enum gs_kind {
 	GS_PROC_EXIT = 9,
 	GS_WAKE = 10,
 	GS_HINT = 11,
+	GS_PAUSE = 12, /* a best-effort job has nothing to do (result 1), or works again (0); to the actuator only */
 };
 
 /* What a CUDA driver entry point does; several exported names map to one call. */
@@ -146,7 +147,7 @@ struct gs_managed {
 };
 
 /* Calls and wakes are read ten times a second, unless the daemon has to act by them. */
-#define GS_MANAGED_FAST 0x1   /* the actuator has a plan for it: its events go to the ring `fast` as well */
+#define GS_MANAGED_FAST 0x1   /* in the actuator's plans: its events, or a job's long pauses, go to the ring `fast` */
 #define GS_MANAGED_BURSTS 0x2 /* what begins or may end a burst wakes the daemon at once */
 #define GS_MANAGED_ALL 0x4    /* whatever is new does */
 

@@ -123,6 +123,13 @@ class PlanSet:
     members: tuple[Member, ...] = ()
     plans: tuple[Plan, ...] = field(default=())
 
+    @property
+    def in_turns(self) -> frozenset[int]:
+        """Return the best-effort processes that take turns on any GPU."""
+        return frozenset(
+            member.pid for member in self.members if member.role is Role.BE and len(self.gpus[member.gpu].turns_us) > 1
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class AgentSlot:

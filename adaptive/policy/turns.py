@@ -1,7 +1,8 @@
 """How long each of several best-effort processes has the GPU in turn: in proportion to its weight.
 
-A tenant's weight is shared by its processes, so that starting more of them gains nothing. A process that has launched
-nothing for a while gets the shortest turn, as the GPU idles during it; its first launch brings its turn back.
+A tenant's weight is shared by its processes, so that starting more of them gains nothing. The actuator passes on the
+turn of a process that pauses. One that has launched nothing for a while gets the shortest turn, in case its pauses are
+not seen; its first launch brings its turn back.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 SHORTEST_US = 5_000  # ten times what passing a turn on takes
 LONGEST_US = 1_000_000
+TOGETHER_US = 200  # slices of those that take no turns: in shorter ones they starve each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +37,15 @@ def shares(participants: Sequence[Participant], tenants: Mapping[str, float]) ->
 def turns(
     participants: Sequence[Participant], tenants: Mapping[str, float], turn_us: int, idle: Collection[int] = ()
 ) -> tuple[int, ...]:
-    """Return the turns in µs, in the order of the participants; they last ``turn_us`` on average.
+    """Return the turns in µs, in the order of the participants; those of two last ``turn_us`` on average.
 
-    The smallest share gets no less than the shortest turn: the others' turns are longer then, up to a second each.
+    More than two share what two would have, so that nobody waits longer. The smallest share gets no less than the
+    shortest turn: the others' turns are longer then, up to a second each.
     """
     busy = [each for each in participants if each.pid not in idle]
     if len(busy) < 2:  # nobody to be in proportion to
         return tuple(turn_us if each in busy else SHORTEST_US for each in participants)
     parts = shares(busy, tenants)
-    round_us = max(turn_us * len(busy), SHORTEST_US / min(parts.values()))
+    round_us = max(2 * turn_us, SHORTEST_US / min(parts.values()))
     lengths = {pid: min(LONGEST_US, max(SHORTEST_US, round(part * round_us))) for pid, part in parts.items()}
     return tuple(lengths.get(each.pid, SHORTEST_US) for each in participants)

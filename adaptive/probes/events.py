@@ -40,6 +40,7 @@ class Kind(IntEnum):
     PROC_EXIT = 9
     WAKE = 10
     HINT = 11
+    PAUSE = 12
 
 
 class Call(IntEnum):
@@ -88,7 +89,10 @@ class Flag(IntFlag):
 
 
 class ManagedFlag(IntFlag):
-    """``GS_MANAGED_*``: FAST events go to the actuator's ring too; those of BURSTS, or ALL, wake the daemon at once."""
+    """``GS_MANAGED_*``: FAST events go to the actuator's ring too; those of BURSTS, or ALL, wake the daemon at once.
+
+    Of a best-effort process FAST means its long pauses.
+    """
 
     FAST = 1
     BURSTS = 2

@@ -132,6 +132,8 @@ class Probes:
     def send_fast(self, pid: int, enabled: bool, *, at_once: AtOnce = "nothing") -> None:
         """Whether the events of a managed process go to ``fast_ring`` too; unknown pids are no error.
 
+        Of a best-effort process only its long pauses go there.
+
         ``at_once``: which of its calls and wakes make ``fileno`` readable at once: none, what begins or may end a
         burst, or all. Whatever else comes does so ten times a second.
         """

@@ -33,7 +33,6 @@ class Node:
     def __init__(self, directory: Path, gpu: SimulatedGpu) -> None:
         self.socket, self.state, self.config = directory / "s.sock", directory / "state", directory / "config.toml"
         self.environment = dict(gpu.env)
-        self.config.write_text('[reservations]\nturns = "always"\n')  # no test waits for what suits its jobs
         self.stack = contextlib.ExitStack()
         self.daemon: subprocess.Popen[bytes] | None = None
 

@@ -86,8 +86,7 @@ def _case(
         client.attach(service.pid, "lc")
         for job in running:
             client.attach(job.pid, "be")
-        for _ in range(1 if jobs == 1 else 4):  # several jobs: turns are tried, and running together
-            service.run(LEARN, RATE, arrival)
+        service.run(LEARN, RATE, arrival)
         managed, managed_rates = min(_measure(service, running, arrival) for _ in range(3))  # the least disturbed one
         clock_spread_us = _clock_spread(client, service.pid)
         view = next(view for view in client.snapshot().processes if view.pid == service.pid)

@@ -38,6 +38,7 @@ struct group {
 	enum mode actual, target;
 	unsigned attempts; /* failures in a row on the way to `target` */
 	__u64 retry_ns;
+	__u64 paused_until; /* its process has nothing to do, as far as is known; in the past: nobody says so */
 };
 
 enum phase {
@@ -77,6 +78,7 @@ struct gpu {
 	__u32 turn;
 	__u32 idle_turns;		/* bit i: the plan gives turn i to nobody, all wait */
 	__u64 turn_left_ns, turn_since; /* turn_since NEVER: the clock of turns stands still */
+	__u64 served[GA_MAX_TURNS];	/* what each had, in millionths of its own turn */
 	__s64 budget_ns;		/* reserved time that is left; see max_reserved_permille */
 	bool exhausted;
 	__u64 budget_at;
@@ -131,6 +133,7 @@ void breaks_tick(struct gpu *u, __u64 now);
 void turns_publish(struct gpu *u, const struct ga_gpu *plan);
 void turns_clock(struct gpu *u, __u64 now);
 void turns_tick(struct gpu *u, __u64 now);
+void turns_pause(struct actuator *a, const struct gs_event *event, __u64 now);
 __u64 turns_deadline(const struct gpu *u);
 __s64 budget_left(struct gpu *u, __u64 now);
 void budget_spend(struct gpu *u, __u64 spent_ns);

@@ -246,6 +246,10 @@ static void plan_event(struct actuator *a, struct plan *p, const struct gs_event
 void burst_event(struct actuator *a, const struct gs_event *event, __u64 now)
 {
 	a->shared->counters.events++;
+	if (event->kind == GS_PAUSE) {
+		turns_pause(a, event, now);
+		return;
+	}
 	for_each_plan(a, p)
 	{
 		if (p->used && !p->leaving && p->plan.pid == event->pid &&

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actuator.h"
 
+#include <string.h>
+
 #define BUDGET_WINDOW_NS 1000000000ll /* reserved time may be used up at once within this */
+#define WHOLE_TURN 1000000ull	      /* of 'served' */
+#define PAUSE_BELIEVED_NS 1000000000ull
+#define SHORT_TURN_NS 5000000ull /* ten times what passing a turn on takes */
 
 static __u64 turn_ns(const struct gpu *u)
 {
@@ -15,11 +20,16 @@ static bool has_turns(const struct gpu *u)
 
 static void tell_turn(struct gpu *u, __u64 now)
 {
-	u->actuator->shared->turns[u->index].had_ns[u->turn] += now - u->turn_since;
+	__u64 had_ns = now - u->turn_since;
+
+	u->actuator->shared->turns[u->index].had_ns[u->turn] += had_ns;
+	u->served[u->turn] += had_ns * WHOLE_TURN / turn_ns(u);
 }
 
 void turns_publish(struct gpu *u, const struct ga_gpu *plan)
 {
+	if (u->plan.turn_count != plan->turn_count)
+		memset(u->served, 0, sizeof(u->served));
 	u->plan = *plan;
 	if (u->turn >= plan->turn_count)
 		u->turn = 0;
@@ -43,38 +53,122 @@ void turns_clock(struct gpu *u, __u64 now)
 	u->turn_since = NEVER;
 }
 
-static bool turn_is_alive(const struct gpu *u)
+static bool has_turn(const struct gpu *u, const struct group *g, __u32 turn)
 {
-	if (u->idle_turns >> u->turn & 1)
+	return g->used && !g->leaving && !g->dead && g->plan.role == GA_ROLE_BE && g->plan.gpu == u->index &&
+	       g->plan.turn == turn;
+}
+
+static bool turn_is_alive(const struct gpu *u, __u32 turn)
+{
+	if (u->idle_turns >> turn & 1)
 		return true;
-	for_each_group(u->actuator, g)
-	{
-		if (g->used && !g->leaving && !g->dead && g->plan.role == GA_ROLE_BE && g->plan.gpu == u->index &&
-		    g->plan.turn == u->turn)
-			return true;
-	}
+	for_each_group(u->actuator, g) if (has_turn(u, g, turn)) return true;
 	return false;
 }
 
-/* The turn of a process that exited is passed on at once. */
-void turns_tick(struct gpu *u, __u64 now)
+/* Its process is there and, as far as is known, has something to do. The turn of nobody is always wanted. */
+static bool turn_is_wanted(const struct gpu *u, __u32 turn, __u64 now)
 {
-	bool over = u->turn_since != NEVER && now >= turns_deadline(u);
+	if (u->idle_turns >> turn & 1)
+		return true;
+	for_each_group(u->actuator, g) if (has_turn(u, g, turn) && now >= g->paused_until) return true;
+	return false;
+}
 
-	if (!has_turns(u) || !(over || !turn_is_alive(u)))
-		return;
-	if (u->turn_since != NEVER)
-		tell_turn(u, now);
-	for (__u32 i = 0; i < u->plan.turn_count; i++) {
-		u->turn = (u->turn + 1) % u->plan.turn_count;
-		if (turn_is_alive(u))
-			break;
+/* Of those that are wanted the one that was served least, in parts of its own turn; in order, where they are even. */
+static __u32 next_turn(const struct gpu *u, __u64 now)
+{
+	__u32 count = u->plan.turn_count, found = count;
+
+	for (__u32 i = 1; i <= count; i++) {
+		__u32 turn = (u->turn + i) % count;
+
+		if (turn_is_wanted(u, turn, now) && (found == count || u->served[turn] < u->served[found]))
+			found = turn;
 	}
+	for (__u32 i = 0; found == count && i < count; i++)
+		if (turn_is_alive(u, (u->turn + i) % count))
+			found = (u->turn + i) % count;
+	return found == count ? u->turn : found;
+}
+
+/* Who paused for long has no claim on more than one turn of what it missed. */
+static void forgive(struct gpu *u)
+{
+	__u64 least = u->served[u->turn];
+
+	for (__u32 i = 0; least > WHOLE_TURN && i < u->plan.turn_count; i++)
+		if (u->served[i] < least - WHOLE_TURN)
+			u->served[i] = least - WHOLE_TURN;
+}
+
+/* A job that pauses gets a short turn now and then all the same: the word that it works again may have been lost. */
+static void end_turn(struct gpu *u, __u64 now)
+{
+	for_each_group(u->actuator, g)
+	{
+		if (has_turn(u, g, u->turn) && g->paused_until && now >= g->paused_until)
+			g->paused_until = now + PAUSE_BELIEVED_NS;
+	}
+}
+
+static void begin_turn(struct gpu *u, __u64 now)
+{
 	u->turn_left_ns = turn_ns(u);
+	for_each_group(u->actuator, g)
+	{
+		if (has_turn(u, g, u->turn) && g->paused_until)
+			u->turn_left_ns = earlier(u->turn_left_ns, SHORT_TURN_NS);
+	}
 	if (u->turn_since != NEVER)
 		u->turn_since = now;
-	u->actuator->shared->counters.turns++;
+}
+
+/*
+ * The turn of a process that exited is passed on at once. That of one that pauses as well, but not during a
+ * reservation, which controls that nobody is in a hurry for might disturb; nor to nobody's use.
+ */
+void turns_tick(struct gpu *u, __u64 now)
+{
+	bool counts = u->turn_since != NEVER, over = counts && now >= turns_deadline(u);
+	__u32 next;
+
+	if (!has_turns(u) || (!over && turn_is_alive(u, u->turn) && (!counts || turn_is_wanted(u, u->turn, now))))
+		return;
+	next = next_turn(u, now);
+	if (next == u->turn && !over)
+		return;
+	if (counts)
+		tell_turn(u, now);
+	end_turn(u, now);
+	u->actuator->shared->counters.turns += next != u->turn;
+	u->turn = next;
+	forgive(u);
+	begin_turn(u, now);
 	gpu_settle(u->actuator, u->index, now);
+}
+
+/* Somebody who was served much less works again: whoever has the turn gives it up soon, if not at once. */
+static void hurry(struct gpu *u, __u32 turn, __u64 now)
+{
+	__u64 elapsed = u->turn_since == NEVER ? 0 : now - u->turn_since;
+
+	if (turn < u->plan.turn_count && u->served[turn] + WHOLE_TURN / 2 < u->served[u->turn])
+		u->turn_left_ns = earlier(u->turn_left_ns, elapsed + SHORT_TURN_NS);
+}
+
+/* A best-effort process has nothing to do, or works again. */
+void turns_pause(struct actuator *a, const struct gs_event *event, __u64 now)
+{
+	for_each_group(a, g)
+	{
+		if (!g->used || g->plan.pid != event->pid || g->plan.role != GA_ROLE_BE)
+			continue;
+		g->paused_until = event->result ? now + PAUSE_BELIEVED_NS : 0;
+		if (!event->result)
+			hurry(&a->gpus[g->plan.gpu], g->plan.turn, now);
+	}
 }
 
 __u64 turns_deadline(const struct gpu *u)

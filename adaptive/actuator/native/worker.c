@@ -69,7 +69,19 @@ static __u64 due(const struct actuator *a, const struct group *g)
 	return group_wanted(a, g) == g->target ? g->retry_ns : 0;
 }
 
-/* Disabling goes first: a reservation waits for it, and of two turns the old one must leave before the new one runs. */
+/*
+ * Disabling goes first: a reservation waits for it, and of two turns the old one must leave before the new one runs;
+ * but not who has nothing to run.
+ */
+static unsigned urgency(const struct actuator *a, const struct group *g, __u64 now)
+{
+	enum mode wanted = group_wanted(a, g);
+
+	if (wanted == MODE_ENABLED)
+		return 1;
+	return now < g->paused_until ? 0 : wanted + 1;
+}
+
 static struct group *most_urgent(struct actuator *a, unsigned gpu, __u64 now)
 {
 	struct group *found = NULL;
@@ -78,7 +90,7 @@ static struct group *most_urgent(struct actuator *a, unsigned gpu, __u64 now)
 	{
 		if (!needs_control(a, g, gpu) || due(a, g) > now)
 			continue;
-		if (!found || group_wanted(a, g) > group_wanted(a, found))
+		if (!found || urgency(a, g, now) > urgency(a, found, now))
 			found = g;
 	}
 	return found;

@@ -272,27 +272,20 @@ def test_what_was_not_admitted_counts_for_the_floor() -> None:
 @pytest.mark.parametrize(
     ("settings", "weights", "together"),
     [
-        (Reservations(), (1.0, 1.0), True),
-        (Reservations(turns="always"), (1.0, 1.0), False),
+        (Reservations(), (1.0, 1.0), False),
         (Reservations(turns="never"), (1.0, 1.0), True),
-        (Reservations(be_share=0.5), (1.0, 1.0), False),
-        (Reservations(), (3.0, 1.0), False),
+        (Reservations(turns="never", be_share=0.5), (1.0, 1.0), False),
+        (Reservations(turns="never"), (3.0, 1.0), False),
     ],
 )
-def test_jobs_with_a_rhythm_run_together_unless_shares_are_asked_for(
+def test_jobs_take_turns_unless_they_are_not_to_and_no_shares_are_asked_for(
     settings: Reservations, weights: tuple[float, float], together: bool
 ) -> None:
-    """In turns they launch half as much."""
     lc, *be = (_process(1, "lc"), _process(2, "be"), _process(3, "be"))
     for process, weight in zip(be, weights, strict=True):
         process.weight = weight
     watch = Watch(lc, *be, config=Config(reservations=settings))
-    launches = 0
-    for _ in range(12):
-        launches += 100 if watch.contention.together else 50
-        for process in be:
-            watch.contention.launched(process.pid, launches)
-        watch.second({1: 0.1})
+    watch.second({1: 0.1})
     assert watch.contention.together == ({0: 200} if together else {})
     situation = watch.contention.situation(watch.config)
     assert situation.together == watch.contention.together

@@ -70,7 +70,7 @@ def test_nothing_to_do_means_no_plan() -> None:
 def test_several_be_take_turns_even_without_an_lc() -> None:
     processes = [_process(pid, "be", 0) for pid in (1, 2, 3)]
     plan_set = plans.build(processes, {}, SETTINGS)
-    assert plan_set.gpus[0].turns_us == (100_000,) * 3
+    assert plan_set.gpus[0].turns_us == (66_667,) * 3
     assert [member.turn for member in plan_set.members] == [0, 1, 2]
     assert plan_set.plans == ()
 

@@ -11,6 +11,11 @@ def test_equal_ones_have_equal_turns() -> None:
     assert turns([Participant(1, "a"), Participant(2, "a")], {}, 50_000) == (50_000, 50_000)
 
 
+def test_a_round_of_many_lasts_no_longer_than_that_of_two() -> None:
+    assert turns([Participant(pid, "a") for pid in range(5)], {}, 50_000) == (20_000,) * 5
+    assert turns([Participant(pid, "a") for pid in range(50)], {}, 50_000) == (SHORTEST_US,) * 50
+
+
 def test_three_to_one() -> None:
     pair = [Participant(1, "large"), Participant(2, "small")]
     assert turns(pair, {"large": 3.0}, 50_000) == (75_000, 25_000)
