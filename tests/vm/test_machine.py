@@ -1,7 +1,15 @@
 """The judge of the machine's log must not be blind."""
 
+import sys
+from pathlib import Path
+
 import pytest
 from machine import Result, depends
+
+
+sys.path.insert(0, str(Path(__file__).parent / "guest"))
+import catalogue
+import checks
 
 
 GOOD = (
@@ -36,3 +44,11 @@ def test_cut_log_is_no_clean_log(log: str) -> None:
 def test_module_dependencies() -> None:
     assert depends(b"\x7fELF\0license=GPL\0depends=netfs,9pnet\0name=9p\0") == ["netfs", "9pnet"]
     assert depends(b"\x7fELF\0depends=\0name=netfs\0") == []
+
+
+def test_every_file_with_checks_is_in_the_catalogue() -> None:
+    """Or the machine would not run them, and nobody would see it."""
+    guest = Path(__file__).parent / "guest"
+    declared = {file.stem for file in guest.glob("*.py") if "\n@check\n" in file.read_text()}
+    assert set(catalogue.SUBJECTS) == declared
+    assert len(checks.CHECKS) == sum((guest / f"{subject}.py").read_text().count("\n@check\n") for subject in declared)

@@ -11,9 +11,8 @@ from vm_targets import TARGETS, Outcome, Target
 
 
 sys.path.insert(0, str(Path(__file__).parent / "guest"))
+import catalogue  # noqa: F401 registers the checks
 import checks
-import daemon  # noqa: F401 registers its checks
-import level  # noqa: F401 registers its checks
 
 
 pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(1500)]
