@@ -23,7 +23,7 @@ class Evaluation(msgspec.Struct, frozen=True):
     ``limit_us``   from the trigger until it is given up when no launch came
     ``margin_us``  least time before the launch that a reservation will begin, for the leads seen (1 % apart)
     ``shortest_us`` about P1 and ``longest_us`` P95 of the leads of first occurrences; ``announced`` bursts in all
-    ``served``     µs hidden of each burst among the last ``LeadWindow.SIZE``; half where it was not in time
+    ``served``     µs hidden of each of the last ``LeadWindow.SIZE`` bursts, less where it may be late, half where it is
     ``in_time``    share of these that were reserved ``Costs.need_us`` (or all of a shorter lead) before the launch
     ``precision``  share of the occurrences that a burst followed within the limit; ``recall`` share of bursts announced
     """
@@ -153,7 +153,8 @@ def evaluate(window: LeadWindow, last: Bursts, costs: Costs, patience: float = P
 WASTE_WEIGHT = 0.1  # µs of LC latency that one µs of idle GPU is worth
 _GOOD = 0.99
 _HALVINGS = 5
-_SPENT = 0.9  # of the budget, where it is what limits: rates and leads of the next bursts are not quite the same
+_UNSAFE, _LATE = 0.95, 0.5  # what it is worth to hide something when that may come too late, and when it does
+_SPENT = 0.95  # of the budget, where it is what limits: rates and leads of the next bursts are not quite the same
 
 
 def score(evaluation: Evaluation) -> float:
@@ -194,7 +195,8 @@ def _evaluate_limit(
     wasted = share(offset)
     least = (costs.need_us if offset else min(costs.need_us, max(low, 1.0))) - 1.0
     hidden = {burst: costs.hidden(lead - offset) for burst, lead in earliest.items()}
-    in_time = {burst for burst, lead in earliest.items() if lead - offset >= least}
+    in_time = {burst: lead - offset for burst, lead in earliest.items() if lead - offset >= least}
+    safe = costs.lead_us - 1.0
     oldest = last.newest - LeadWindow.SIZE
     return Evaluation(
         offset_us=offset,
@@ -208,7 +210,11 @@ def _evaluate_limit(
         hidden_us=sum(hidden.values()) / seen,
         waste_us=wasted * last.interval_us,
         waste_share=wasted,
-        served={burst: us if burst in in_time else 0.5 * us for burst, us in hidden.items() if burst > oldest},
+        served={
+            burst: us * (1.0 if (margin := in_time.get(burst, 0.0)) >= safe else _UNSAFE if margin else _LATE)
+            for burst, us in hidden.items()
+            if burst > oldest
+        },
         leads_us=quantiles(within),
         shortest_us=_shortest(firsts),
         longest_us=quantile(firsts, 95),
