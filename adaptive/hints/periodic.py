@@ -18,6 +18,8 @@ class PeriodicPredictor:
     _TOLERANCE = 0.2  # of the period: how far a burst may be off and still be one of the rhythm
     _AGREE = 0.85  # share of the recent bursts that must be in the rhythm
     _PHASE_GAIN, _PERIOD_GAIN = 0.15, 0.01
+    _USUAL_GAIN, _TRUSTED = 0.1, 3.0  # an error beyond so many usual ones is followed as if it were that
+    _LEAST_US = 5.0
     _EVERY = 4  # bursts between looks for a rhythm
     _MISSES = 3  # predictions in a row that may fail until the rhythm is given up
     _STEP, _STEP_BURSTS = 0.02, 3  # of the period, and bursts that must be as far off: the phase has changed
@@ -31,6 +33,7 @@ class PeriodicPredictor:
         self._intervals: deque[float] = deque(maxlen=self.WINDOW)
         self._agreed: deque[bool] = deque(maxlen=self.WINDOW)
         self._errors: deque[float] = deque(maxlen=self._STEP_BURSTS)  # of the last bursts in µs
+        self._usual_us = 0.0  # size of the errors
         self._missed = 0
         self._wait = 0
 
@@ -77,6 +80,7 @@ class PeriodicPredictor:
             return
         self.period_us = self._refine(period)
         self._agreed.extend(agreed)
+        self._usual_us = self._STEP * period
         self._expect(time_us)
 
     def _known_again(self) -> bool:
@@ -126,11 +130,18 @@ class PeriodicPredictor:
             self._unlock()
         elif self._agreed[-1]:
             self._missed = 0
+            trusted = self._trust(error)
             if abs(error) <= self._STEP * self.period_us:  # else it may be the phase
-                self.period_us += self._PERIOD_GAIN * error
-            self.next_us = expected + self._PHASE_GAIN * error + self.period_us
+                self.period_us += self._PERIOD_GAIN * trusted
+            self.next_us = expected + self._PHASE_GAIN * trusted + self.period_us
         elif not extra:
             self.next_us = expected + self.period_us
+
+    def _trust(self, error: float) -> float:
+        """One request that was held up must not make the next ones seem to come later."""
+        most = self._TRUSTED * self._usual_us + self._LEAST_US
+        self._usual_us += self._USUAL_GAIN * (min(abs(error), most) - self._usual_us)
+        return max(-most, min(error, most))
 
     def _unlock(self) -> None:
         self.next_us = None

@@ -78,6 +78,22 @@ def test_another_rate_is_followed(seed: int, jitter_us: float, change: float) ->
     assert requests.stream(BURSTS, PERIOD_US * change) >= 0.9 * BURSTS
 
 
+@given(seeds)
+def test_requests_that_are_held_up_move_no_rhythm(seed: int) -> None:
+    """Each of them made the predictions of the next ten late by a tenth of its delay and more."""
+    predictor, source = PeriodicPredictor(), random.Random(seed)
+    errors = []
+    for number in range(400):
+        late_us = source.uniform(200.0, 600.0) if number > 50 and source.random() < 0.04 else 0.0
+        time_us = number * PERIOD_US + source.gauss(0.0, 15.0) + late_us
+        if number > 50 and not late_us:
+            assert predictor.next_us is not None
+            errors.append(predictor.next_us - time_us)
+        predictor.burst(time_us)
+    errors.sort()
+    assert errors[int(0.95 * len(errors))] < 45.0
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_random_arrivals_have_none(seed: int) -> None:
     predictor, source = PeriodicPredictor(), random.Random(seed)
