@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from gpsched.adaptive.agents import Agents
 from gpsched.adaptive.config import Reservations
@@ -25,7 +26,7 @@ class Levels:
 
     def __init__(self, learners: Learners, costs: Mapping[str, Costs]) -> None:
         self._learners, self._costs = learners, costs
-        self._chosen: dict[int, tuple[object, ...]] = {}
+        self._chosen: dict[int, _Grounds] = {}
         self.agents = Agents()
         self._outcomes: dict[int, Outcomes] = {}
 
@@ -40,10 +41,10 @@ class Levels:
         wanted = self._wanted(process.pid, settings.level) if worth and actuator else ()
         refused = self._refused(process.pid, wanted)
         available = within(settings.level, tuple(level for level in wanted if level not in refused))
-        basis = (worth, available, tuple(refused.items()), learner and _grounds(learner))
-        if self._chosen.get(process.pid) == basis:
+        grounds = _grounds(learner, worth, available, tuple(refused.items()))
+        if (known := self._chosen.get(process.pid)) and grounds.much_as(known):
             return
-        self._chosen[process.pid] = basis
+        self._chosen[process.pid] = grounds
         refusals = [f"not {level}: {why}" for level, why in refused.items()]
         if learner is None or not available:
             process.mechanism = "timeslice"
@@ -121,8 +122,20 @@ class Levels:
         return {level: refused[level] for level in levels if level in refused}
 
 
-def _grounds(learner: HintLearner) -> tuple[object, ...]:
-    """What a level follows from, coarsely: finer changes of the choice are the plans' alone, and weighing costs ms."""
+class _Grounds(NamedTuple):
+    """What a level follows from. Finer changes of the choice are the plans' alone, and weighing costs ms."""
+
+    facts: tuple[object, ...]
+    gain_us: float
+
+    def much_as(self, other: "_Grounds") -> bool:
+        """Whether a level that followed from the others follows from these."""
+        return self.facts == other.facts and abs(self.gain_us - other.gain_us) <= _GAIN_STEP_US
+
+
+def _grounds(learner: HintLearner | None, *facts: object) -> _Grounds:
+    if learner is None:
+        return _Grounds(facts, 0.0)
     choice = learner.chosen()
     triggers = frozenset(trigger.matcher for trigger in choice.triggers)
-    return choice.state, triggers, round(choice.gain_us / _GAIN_STEP_US), learner.gaps
+    return _Grounds((*facts, choice.state, triggers, learner.gaps), choice.gain_us)

@@ -91,8 +91,9 @@ class HintLearner:
 
     def set_costs(self, costs: Costs) -> None:
         """Another level is in force, or calibration found other costs; the next choice is made by them."""
-        self._chooser.costs = self._reservations.costs = costs
-        self._chooser.soon()
+        if costs != self._chooser.costs:
+            self._chooser.costs = self._reservations.costs = costs
+            self._chooser.soon()
 
     def expected(self, costs: Costs) -> tuple[float, float]:
         """Return what the best choice at other costs would gain per burst (µs) and waste (share of GPU time).

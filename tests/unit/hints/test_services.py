@@ -2,8 +2,10 @@
 
 import random
 
+import msgspec
 import pytest
 
+from gpsched.adaptive.hints import choose
 from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.hints.learner import HintLearner
 from gpsched.adaptive.hints.model import Trigger
@@ -142,6 +144,23 @@ def test_other_costs_change_the_choice() -> None:
     learner.set_costs(Costs(need_us=500.0))
     run(learner, plain_loop(arrivals("poisson", 100, 50, rng(), start=10e6), rng()))
     assert believed(learner)[0].offset_us == pytest.approx(before - 300.0, abs=30.0)
+
+
+def test_the_same_costs_again_are_no_reason_to_look_at_all_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Levels are weighed now and then, and mostly with the same outcome."""
+    looks: list[int] = []
+    select = choose.select
+    monkeypatch.setattr(choose, "select", lambda *known: looks.append(1) or select(*known))
+    learner = HintLearner()
+    stream = plain_loop(arrivals("poisson", 100, 400, rng()), rng()).sorted()
+    settled = len(stream) // 2
+    for observation in stream[:settled]:
+        learner.observe(observation)
+    before = len(looks)
+    for observation in stream[settled:]:
+        learner.set_costs(msgspec.structs.replace(LEVELS["hold"]))
+        learner.observe(observation)
+    assert len(looks) - before <= 4  # of 200 bursts
 
 
 def test_a_noisy_process_without_bursts_is_left_alone() -> None:

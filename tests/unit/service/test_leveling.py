@@ -20,11 +20,14 @@ class _Learner:
     """Expects of a hold twice what it expects of ``reserve``."""
 
     gaps = 0.0
+    gain_us = 100.0
+    asked = 0
 
     def chosen(self) -> Choice:
-        return Choice("sure")
+        return Choice("sure", gain_us=self.gain_us)
 
     def expected(self, costs: Costs) -> tuple[float, float]:
+        self.asked += 1
         return (60.0 if costs.keeps else 120.0), 0.0
 
     def set_costs(self, costs: Costs) -> None:
@@ -155,3 +158,18 @@ def test_another_program_in_the_same_process_has_no_agent_yet(
     monkeypatch.setattr(agents, "find_agent", lambda _pid: None)
     program.levels.agents.forget(program.process.pid)
     assert program.choose()[0] == "reserve"
+
+
+def test_levels_are_weighed_anew_only_when_much_has_changed(program: _Program) -> None:
+    """It costs ms: a gain that goes up and down a little, wherever it lies, is no reason."""
+    learner = program.learners.learner
+    assert learner is not None
+    program.choose()
+    asked = learner.asked
+    for gain_us in (110.0, 95.0, 112.0, 88.0) * 4:
+        learner.gain_us = gain_us
+        program.choose()
+    assert learner.asked == asked
+    learner.gain_us = 130.0
+    program.choose()
+    assert learner.asked > asked
