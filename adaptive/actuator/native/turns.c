@@ -23,7 +23,8 @@ static void tell_turn(struct gpu *u, __u64 now)
 	__u64 had_ns = now - u->turn_since;
 
 	u->actuator->shared->turns[u->index].had_ns[u->turn] += had_ns;
-	u->served[u->turn] += had_ns * WHOLE_TURN / turn_ns(u);
+	if (turn_ns(u)) /* none where nobody takes turns */
+		u->served[u->turn] += had_ns * WHOLE_TURN / turn_ns(u);
 }
 
 void turns_publish(struct gpu *u, const struct ga_gpu *plan)
