@@ -135,6 +135,8 @@ void turns_clock(struct gpu *u, __u64 now);
 void turns_tick(struct gpu *u, __u64 now);
 void turns_pause(struct actuator *a, const struct gs_event *event, __u64 now);
 __u64 turns_deadline(const struct gpu *u);
+bool turns_allow(const struct gpu *u, const struct group *g);
+enum mode turns_off_mode(const struct gpu *u);
 __s64 budget_left(struct gpu *u, __u64 now);
 void budget_spend(struct gpu *u, __u64 spent_ns);
 

@@ -5,6 +5,7 @@
 
 #define BUDGET_WINDOW_NS 1000000000ll /* reserved time may be used up at once within this */
 #define WHOLE_TURN 1000000ull	      /* of 'served' */
+#define MOST_BEHIND (WHOLE_TURN / 4)
 #define PAUSE_BELIEVED_NS 1000000000ull
 #define SHORT_TURN_NS 5000000ull /* ten times what passing a turn on takes */
 
@@ -16,6 +17,20 @@ static __u64 turn_ns(const struct gpu *u)
 static bool has_turns(const struct gpu *u)
 {
 	return u->plan.turn_count > 1;
+}
+
+bool turns_allow(const struct gpu *u, const struct group *g)
+{
+	return !has_turns(u) || g->plan.turn == u->turn;
+}
+
+/*
+ * Off the runlist is enough where another takes over: it is the cheaper control, and what runs goes on until then.
+ * Where nobody does, what runs must be taken off, too.
+ */
+enum mode turns_off_mode(const struct gpu *u)
+{
+	return u->idle_turns >> u->turn & 1 ? MODE_DISABLED : MODE_UNSCHEDULED;
 }
 
 static void tell_turn(struct gpu *u, __u64 now)
@@ -94,14 +109,14 @@ static __u32 next_turn(const struct gpu *u, __u64 now)
 	return found == count ? u->turn : found;
 }
 
-/* Who paused for long has no claim on more than one turn of what it missed. */
+/* Who paused for long has little claim on what it missed, or others would wait for long in their turn. */
 static void forgive(struct gpu *u)
 {
 	__u64 least = u->served[u->turn];
 
-	for (__u32 i = 0; least > WHOLE_TURN && i < u->plan.turn_count; i++)
-		if (u->served[i] < least - WHOLE_TURN)
-			u->served[i] = least - WHOLE_TURN;
+	for (__u32 i = 0; least > MOST_BEHIND && i < u->plan.turn_count; i++)
+		if (u->served[i] < least - MOST_BEHIND)
+			u->served[i] = least - MOST_BEHIND;
 }
 
 /* A job that pauses gets a short turn now and then all the same: the word that it works again may have been lost. */
@@ -155,7 +170,7 @@ static void hurry(struct gpu *u, __u32 turn, __u64 now)
 {
 	__u64 elapsed = u->turn_since == NEVER ? 0 : now - u->turn_since;
 
-	if (turn < u->plan.turn_count && u->served[turn] + WHOLE_TURN / 2 < u->served[u->turn])
+	if (turn < u->plan.turn_count && u->served[turn] + MOST_BEHIND / 2 < u->served[u->turn])
 		u->turn_left_ns = earlier(u->turn_left_ns, elapsed + SHORT_TURN_NS);
 }
 

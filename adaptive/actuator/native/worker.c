@@ -30,8 +30,8 @@ enum mode group_wanted(const struct actuator *a, const struct group *g)
 		return MODE_ENABLED;
 	if (g->plan.role != GA_ROLE_BE)
 		return u->on_break || must_wait(a, g) ? MODE_DISABLED : MODE_ENABLED;
-	if (u->plan.turn_count > 1 && g->plan.turn != u->turn)
-		return MODE_DISABLED;
+	if (!turns_allow(u, g))
+		wanted = turns_off_mode(u);
 	for_each_plan(a, p)
 	{
 		if (p->used && p->phase == RESERVED && p->plan.gpu == g->plan.gpu &&

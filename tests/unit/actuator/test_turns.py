@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from gpsched.adaptive.actuator import GpuPlan, Mechanism
 from gpsched.adaptive.probes.events import HEAD, Kind
-from tests.unit.actuator.rig import now_ns, until
+from tests.unit.actuator.rig import SWITCH, now_ns, until
 
 
 def in_turns(rig, *turns_us):
@@ -79,6 +79,35 @@ def test_a_turn_whose_process_exits_is_passed_on_at_once(make_rig):
     until(lambda: enabled(rig) == rig.be[:1])
     rig.exit(rig.be[0])
     until(lambda: not rig.is_disabled(rig.be[1]))
+
+
+def switches_off(rig):
+    entries = [entry for entry in rig.rm.entries[: rig.rm.number] if entry.command == SWITCH and entry.value]
+    return [bool(entry.only_scheduling) for entry in entries]
+
+
+def test_whoever_gives_way_to_another_is_only_taken_off_the_runlist(make_rig):
+    """What it runs goes on until the next one runs, and the control takes half as long."""
+    rig = make_rig(best_effort=2)
+    in_turns(rig, 20_000, 20_000)
+    until(lambda: rig.actuator.counters().turns >= 3)
+    assert all(switches_off(rig))
+
+
+def test_whoever_gives_way_to_nobody_is_taken_off_the_gpu(rig):
+    members = [rig.member(rig.lc), rig.member(rig.be[0], turn=0)]
+    rig.publish(rig.plan(), members=members, gpus=(GpuPlan((20_000, 20_000)),))
+    until(lambda: rig.actuator.counters().turns >= 3)
+    assert not any(switches_off(rig))
+
+
+def test_a_reservation_takes_all_off_the_gpu_whatever_their_turn(make_rig):
+    rig = make_rig(best_effort=2)
+    in_turns(rig, 10_000_000, 10_000_000)
+    until(lambda: enabled(rig) == rig.be[:1])
+    rig.trigger()
+    until(lambda: len(switches_off(rig)) == 3)
+    assert sorted(switches_off(rig)) == [False, False, True]
 
 
 def test_no_turns_enables_all(make_rig):
