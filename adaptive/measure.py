@@ -18,6 +18,8 @@ from gpsched.adaptive.model import Level
 SCHEMA = "gpsched.measurement/1"
 _KEPT = 16_384  # bursts of one process: five seconds at 3,000 a second
 _PENDING = 64
+# How fast a request's least time follows shorter and longer ones: what contends only adds.
+_SHORTER, _LONGER = 0.05, 0.0005
 # Their occurrence is foretold or derived, no request's arrival.
 _NO_ARRIVAL = frozenset({WakeKind.CLOCK, WakeKind.EXPLICIT, WakeKind.FIRST_LAUNCH})
 
@@ -38,7 +40,8 @@ class LcMeasure(msgspec.Struct, frozen=True, kw_only=True):
 
     ``latency`` from trigger to end of the bursts that ended in the asked time, ``triggered`` of which had a known
     trigger (the others count from the first launch); ``over`` took longer than ``slo_us``. ``covered``: those of them
-    for which the GPU was reserved early enough. ``busy_us``: time in bursts. The last three are sums since the start.
+    for which the GPU was reserved early enough. ``busy_us``: time in bursts. ``crowd``: how the arrivals of these
+    requests crowded, whatever the settings (see ``Crowding``). The last three before it are sums since the start.
     """
 
     pid: int
@@ -58,6 +61,7 @@ class LcMeasure(msgspec.Struct, frozen=True, kw_only=True):
     reservations: int
     hidden_us: float
     wasted_us: float
+    crowd: float = 1.0
 
 
 class BeMeasure(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +96,37 @@ class _Entry(NamedTuple):
     covered: bool
 
 
+class Crowding:
+    """How the requests of one process crowd: a figure of when they arrive, which no setting changes.
+
+    It is the p99 of what they would take in a queue in which each is served for as long as one that met no other takes
+    at the least, over that time: 1 where none waits for another. Windows are told apart by it.
+    """
+
+    def __init__(self) -> None:
+        self._least_us: float | None = None
+        self._ended_us = -math.inf
+
+    def served(self, arrival_us: float, end_us: float) -> None:
+        """Learn what a request takes from one that met no other. Call in the order of their ends."""
+        if arrival_us >= self._ended_us:
+            took = end_us - arrival_us
+            before = self._least_us or took
+            self._least_us = before + (_SHORTER if took < before else _LONGER) * (took - before)
+        self._ended_us = end_us
+
+    def of(self, arrivals_us: Sequence[float]) -> float:
+        """Return the figure for these arrivals."""
+        least = self._least_us
+        if not least or not arrivals_us:
+            return 1.0
+        free, times = -math.inf, []  # when the one before would be done
+        for arrival in sorted(arrivals_us):
+            free = max(free, arrival) + least
+            times.append(free - arrival)
+        return round(_rank(sorted(times), 0.99) / least, 4)
+
+
 class BurstLog:
     """The last bursts of every latency-critical process. Fed by the daemon's loop, µs of CLOCK_MONOTONIC."""
 
@@ -99,6 +134,7 @@ class BurstLog:
         self._entries: dict[int, deque[_Entry]] = defaultdict(lambda: deque(maxlen=_KEPT))
         self._pending: dict[int, deque[tuple[float, float]]] = defaultdict(lambda: deque(maxlen=_PENDING))
         self._began: dict[int, tuple[float | None, bool]] = {}
+        self._crowding: dict[int, Crowding] = defaultdict(Crowding)
 
     def announced(self, pid: int, reserve: Reserve, choice: Choice) -> None:
         """A trigger occurred: by what was learned its burst follows."""
@@ -123,12 +159,14 @@ class BurstLog:
             length = burst.end_us - burst.start_us
             entry = _Entry(burst.end_us, burst.end_us - start, length, arrival is not None, covered)
             self._entries[pid].append(entry)
+            self._crowding[pid].served(start, burst.end_us)
 
     def forget(self, pid: int) -> None:
         """The process ended or is left alone."""
         self._entries.pop(pid, None)
         self._pending.pop(pid, None)
         self._began.pop(pid, None)
+        self._crowding.pop(pid, None)
 
     def since(self, pid: int, since_us: float) -> Sequence[_Entry]:
         """Return the bursts that ended after this moment."""
@@ -148,6 +186,7 @@ class BurstLog:
             "triggered": sum(entry.triggered for entry in entries),
             "over": sum(slo_us is not None and entry.latency_us > slo_us for entry in entries),
             "busy_us": sum(entry.length_us for entry in entries),
+            "crowd": self._crowding[pid].of([entry.end_us - entry.latency_us for entry in entries]) if entries else 1.0,
         }
 
 

@@ -3,7 +3,8 @@
 import argparse
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,9 @@ def add_parser(actions: Subparsers) -> None:
     parser.add_argument(
         "--rival-seeds", type=int, choices=range(1, 21), default=20, metavar="N", help="the most for all but the tuner"
     )
+    parser.add_argument(
+        "--limit", type=int, metavar="S", help="end after so many seconds, with what there is; programs end soon after"
+    )
     parser.add_argument("--quick", action="store_true", help="a coarse grid, one seed, few windows: to see it work")
     parser.set_defaults(run=run)
 
@@ -93,12 +97,12 @@ def run(args: argparse.Namespace) -> int:
         mixes, options = _mixes(args), _options(args)
         keeper = _Keeper(args.json)
         try:
-            with ExitStack() as stack:
+            with ExitStack() as stack, _ended_after(args.limit):
                 told = stack.enter_context(progress(Console(stderr=True)))
                 options, beds = _place(args, options, stack)
                 proof.run(mixes, options, beds, told=told, kept=keeper.keep)
         except KeyboardInterrupt:
-            print("gpsched: interrupted; this is what there is so far", file=sys.stderr)
+            print("gpsched: ended before its time; this is what there is so far", file=sys.stderr)
         finally:
             keeper.write()
         if keeper.last is None:
@@ -110,6 +114,20 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_result(found, Console())
     return 0 if found.ok else 1
+
+
+@contextmanager
+def _ended_after(limit_s: int | None) -> Iterator[None]:
+    """An interrupt after so much real time, so that whoever has a machine for minutes gets what was measured."""
+    import signal
+
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.alarm(limit_s or 0)
+    try:
+        yield
+    finally:  # unwinding itself must not be interrupted
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class _Keeper:

@@ -13,12 +13,14 @@ import msgspec
 
 from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.knobs import KNOBS, Settings, Value
+from gpsched.tuner import crowds
+from gpsched.tuner.crowds import Crowds
 from gpsched.tuner.memory import Memory
 from gpsched.tuner.model import Change, Expectation, Phase, Point, Window
 from gpsched.tuner.patience import Patiences
 from gpsched.tuner.prior import Demand
 from gpsched.tuner.search import Idea, Search
-from gpsched.tuner.space import SHARE, Space, Work
+from gpsched.tuner.space import LEVEL, SHARE, Space, Work
 from gpsched.tuner.watch import Watch
 
 
@@ -114,7 +116,7 @@ class GpuTuner:
         self._cap = self._cap_for(expected_load)
         before = self._watch.load
         why_not = self._objection(observed)
-        missed = window.verdict == "missed"
+        missed = window.verdict == "missed" and not self._excused(window)
         trial = self._trial is not None
         if trial and missed and why_not == _CHANGING:  # what overloads a service changes its load, too
             self._watch.load, why_not = before, None
@@ -153,6 +155,10 @@ class GpuTuner:
             return "what announces the bursts is still being learned"
         return None
 
+    def _excused(self, window: Window) -> bool:
+        """Whether it was missed by how requests crowded, not by the settings."""
+        return self._search is not None and self._search.excuses(crowds.of(window.crowd))
+
     def _learn(self, observed: Observed, missed: bool) -> None:
         search, watch, window = self._search, self._watch, observed.window
         assert search is not None
@@ -160,12 +166,19 @@ class GpuTuner:
         margin = window.margin or 0.0
         progress = search.carried(self._settings, window.progress or 0.0, window.load, watch.load)
         known = search.memory.find(self._settings, watch.load)
-        surprise = watch.repeated(known.point, margin, progress) if known is not None else math.inf
-        entry = search.memory.add(self._settings, margin, progress, watch.load, missed=missed, time_s=window.time_s)
+        crowd, level = crowds.of(window.crowd), str(self._settings[LEVEL])
+        surprise = math.inf
+        if known is not None:
+            watch.crowds.learn(level, known.point, margin, crowd)
+            carried = watch.crowds.carried(level, margin, crowd, known.point.crowd)
+            surprise = watch.repeated(known.point, carried, progress)
+        entry = search.memory.add(
+            self._settings, margin, progress, watch.load, crowd=crowd, missed=missed, time_s=window.time_s
+        )
         if drift := watch.drifted():
             search.memory.doubt(min(_DOUBT, drift**-2), keep=entry)  # what was known may be as far off
             entry.point = msgspec.structs.replace(
-                entry.point, margin=margin, progress=progress, windows=1, misses=int(missed)
+                entry.point, margin=margin, progress=progress, crowd=crowd, windows=1, misses=int(missed)
             )
             self._idle = self._fruitless = 0
             if drift > _CLEAR:
@@ -173,7 +186,13 @@ class GpuTuner:
             surprise = math.inf
         self._calm = self._idle > 0 and self._trial is None and not missed and abs(surprise) < _CALM_Z
         if not self._calm or self._windows % _REFIT == 0:
-            search.update(observed.demand, watch.load, watch.noise)
+            self._update(observed)
+
+    def _update(self, observed: Observed) -> None:
+        if self._search is not None:
+            watch = self._watch
+            demand = replace(observed.demand, bunch=watch.bunch, crowd=math.exp(watch.crowds.typical))
+            self._search.update(demand, watch.load or 0.0, watch.noise, watch.crowds)
 
     def _tell(self, step: Step) -> None:
         """The last change has been seen."""
@@ -192,8 +211,8 @@ class GpuTuner:
         new = key != self._key
         services = sorted(each.program for each in observed.window.lc)
         # What has kept the same services' objectives beside other jobs is a better start than the defaults.
-        proven = self._settings if services == self._services and self._trial is None else {}
-        self._services = services
+        before, self._services = self._services, services
+        proven = self._settings if services == before and self._trial is None else {}
         if new:
             self._need_share = False
             work = replace(work, need_share=any(point.settings.get(SHARE, 1.0) != 1.0 for point in self._recall(key)))
@@ -202,7 +221,9 @@ class GpuTuner:
         if new or self._search is None:
             memory = Memory(self._recall(key), _WARM_TRUST)
             self._trial = self._untold = None
-            self._windows, self._watch, self._fruitless = 1, Watch(self._watch.noise, self._watch.spread), 0
+            arrivals = self._watch.crowds if services == before else Crowds(memory.points())
+            self._windows, self._fruitless = 1, 0
+            self._watch = Watch(self._watch.noise, self._watch.spread, arrivals)
             self._misses.clear()
         else:
             memory = self._search.memory
@@ -214,7 +235,7 @@ class GpuTuner:
         self._patiences.renew()
         if not memory.entries:
             self._pause = _BASE - 1
-        self._search.update(observed.demand, observed.window.load, self._watch.noise)
+        self._search.update(observed.demand, observed.window.load, self._watch.noise, self._watch.crowds)
         best = self._search.best()
         if new:
             count = len(memory.entries)
@@ -240,7 +261,7 @@ class GpuTuner:
             step.phase = "hold"
             return
         if not step.window.learned:
-            search.update(observed.demand, self._watch.load or 0.0, self._watch.noise)
+            self._update(observed)
         if missed:
             self._missed(trial)
         best = self._within_cap(search.best(None if missed and trial else self._settings))
@@ -322,7 +343,7 @@ class GpuTuner:
         self._waited += 1
         if self._trial is not None and self._waited > _PATIENCE and self._search is not None:
             self._trial = None
-            self._search.update(observed.demand, self._watch.load or 0.0, self._watch.noise)
+            self._update(observed)
             step.phase = "undo"
             self._move(self._search.best(), "undo", "the trial could not be judged", step)
 

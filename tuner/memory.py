@@ -39,7 +39,7 @@ class Memory:
         return [entry.point for entry in self.entries]
 
     def add(
-        self, settings: Settings, margin: float, progress: float, load: float, missed: bool, time_s: float
+        self, settings: Settings, margin: float, progress: float, load: float, crowd: float, missed: bool, time_s: float
     ) -> Entry:
         """Learn from a window; return its point."""
         self.clock += 1
@@ -54,6 +54,7 @@ class Memory:
             margin=(old.margin * before + margin) / (before + 1),
             progress=(old.progress * before + progress) / (before + 1),
             load=(old.load * before + load) / (before + 1),
+            crowd=(old.crowd * before + crowd) / (before + 1),
             windows=old.windows + 1,
             misses=old.misses + missed,
             time_s=time_s,

@@ -82,6 +82,7 @@ class Meter:
             margin=objective.margin(services, jobs, floors),
             progress=objective.progress(jobs),
             load=round(sum(each.rate_hz for each in services), 3),
+            crowd=objective.crowd(services),
         )
         return Observed(window, self._work(settings, lc, be, window, config), self._demand(window))
 
@@ -123,6 +124,7 @@ class Meter:
             hidden_us=max(0.0, found.hidden_us - before.hidden_us),
             wasted_us=max(0.0, found.wasted_us - before.wasted_us),
             trigger=found.trigger,
+            crowd=found.crowd,
         )
         return msgspec.structs.replace(window, verdict=objective.lc_verdict(window))
 
@@ -192,13 +194,13 @@ class Meter:
             return Demand(0.0, 1000.0, 0.0, 1e6, len(window.be))
         tightest = min(busy, key=lambda each: objective.lc_margin(each) or 0.0)
         in_force = window.settings | {LEVEL: tightest.level}
-        added = float(in_force[SHARE]) * prior.added_us(in_force, len(window.be), self._costs)
+        added = float(in_force[SHARE]) * window.crowd * prior.added_us(in_force, len(window.be), self._costs)
         now = max(tightest.value_us - added, 0.2 * tightest.value_us, 1.0)
         place = f"{window.key} {tightest.program}"
         base = self._base[place] = 0.8 * self._base.get(place, now) + 0.2 * now
         limit = tightest.objective.limit_us or base * objective.OVER_ALONE
         share = min(sum(each.busy_share for each in busy), 1.0)
-        return Demand(window.load, base, share, limit, len(window.be))
+        return Demand(window.load, base, share, limit, len(window.be), crowd=window.crowd)
 
     def _work(
         self, settings: GpuSettings, lc: list[LcMeasure], be: list[BeMeasure], window: Window, config: Config

@@ -51,7 +51,8 @@ class LcWindow(msgspec.Struct, frozen=True, kw_only=True):
     A latency goes from the trigger of a burst to its end; ``triggered`` is the share of bursts whose trigger is known
     (for the others it starts at the first launch). ``over``: bursts above the limit. ``alone_us``: the objective's
     statistic of bursts that met no contention, as known so far. ``busy_share``: GPU time in bursts. ``reservations``,
-    ``hidden_us`` and ``wasted_us`` happened in this window; ``trigger`` is what announces its bursts.
+    ``hidden_us`` and ``wasted_us`` happened in this window; ``trigger`` is what announces its bursts; ``crowd`` is how
+    its requests crowded, from 1 (not at all), whatever the settings.
     """
 
     pid: int
@@ -75,6 +76,7 @@ class LcWindow(msgspec.Struct, frozen=True, kw_only=True):
     hidden_us: float = 0.0
     wasted_us: float = 0.0
     trigger: str | None = None
+    crowd: float = 1.0
     verdict: Verdict = "unknown"
 
     @property
@@ -101,8 +103,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
     ``key`` names the work (programs, GPU model), which history is kept by. ``margin``: the least of ln(limit / value)
     over the objectives, negative when one is missed; None when nothing could be told. ``progress``: weighted mean of
-    the best-effort processes'. ``learned``: whether the search used it, else ``why_not``. ``trial``: whether the
-    settings were an experiment.
+    the best-effort processes'. ``crowd``: of the service with the least margin. ``learned``: whether the search used
+    it, else ``why_not``. ``trial``: whether the settings were an experiment.
     """
 
     schema: str = SCHEMA
@@ -118,6 +120,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     margin: float | None = None
     progress: float | None = None
     load: float = 0.0
+    crowd: float = 1.0
     learned: bool = False
     why_not: str = ""
     phase: Phase = "watch"
@@ -165,7 +168,7 @@ def _word(value: Value | None) -> str:
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """What was learned of one setting: means over ``windows`` windows at the given load."""
+    """What was learned of one setting: means over ``windows`` windows at the given load, in crowds of this mean ln."""
 
     settings: Settings
     margin: float
@@ -174,6 +177,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     windows: int
     time_s: float
     misses: int = 0
+    crowd: float = 0.0
 
 
 class Suggestion(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,6 +57,13 @@ def margin(lc: Sequence[LcWindow], be: Sequence[BeWindow], floors: Mapping[str, 
     return min([each for each in found if each is not None] + [floor_margin(be, floors)])
 
 
+def crowd(lc: Sequence[LcWindow]) -> float:
+    """How requests crowded of the service with the least margin; 1 where none can be told, or its mean matters."""
+    known = [(found, each.crowd, each.objective.statistic) for each in lc if (found := lc_margin(each)) is not None]
+    _, tightest, statistic = min(known, default=(0.0, 1.0, "mean"))
+    return tightest if statistic == "p99" else 1.0
+
+
 def floor_margin(be: Sequence[BeWindow], floors: Mapping[str, float]) -> float:
     """ln of progress over what each tenant's work must keep, the least of all; never a reason to do better than well.
 

@@ -20,13 +20,19 @@ _OWN_SLICE_US = 2048.0
 
 @dataclass(frozen=True)
 class Demand:
-    """What is known of the service that is hardest to serve: bursts per second, their latency and length alone, µs."""
+    """What is known of the service that is hardest to serve: bursts per second, their latency and length alone, µs.
+
+    ``bunch``: bursts that come together, on average; each pays for the time between bunches with the others.
+    ``crowd``: how many bursts' time the one that the objective is about takes, with those before it.
+    """
 
     rate_hz: float
     alone_us: float
     busy_share: float
     limit_us: float
     jobs: int
+    bunch: float = 1.0
+    crowd: float = 1.0
 
 
 def added_us(settings: Settings, jobs: int, costs: Mapping[str, Costs] = LEVELS) -> float:
@@ -46,7 +52,8 @@ def added_us(settings: Settings, jobs: int, costs: Mapping[str, Costs] = LEVELS)
 
 def margin(settings: Settings, demand: Demand, costs: Mapping[str, Costs] = LEVELS) -> float:
     """Return ln(limit / latency)."""
-    latency = demand.alone_us + float(settings[SHARE]) * added_us(settings, demand.jobs, costs)
+    added = demand.crowd * added_us(settings, demand.jobs, costs)  # who waits for others waits for what delays them
+    latency = demand.alone_us + float(settings[SHARE]) * added
     return math.log(max(demand.limit_us, 1.0) / max(latency, 1.0))
 
 
@@ -73,7 +80,8 @@ def _burst_cost_us(settings: Settings, demand: Demand, costs: Mapping[str, Costs
         return switch
     cost = costs.get(level, costs["timeslice"])
     early = max(0.0, cost.need_us / 2 - float(settings[SHIFT]))
-    quiet = float(settings[QUIET])
+    quiet = float(settings[QUIET]) if level == "reserve" else 0.0  # a hold keeps nobody off once its burst is over
     gap = 1e6 / max(demand.rate_hz, 1e-3)
-    kept = min(quiet, gap) - (2 * switch) * (1.0 - math.exp(-quiet / gap))  # a burst that follows saves two switches
-    return switch + min(early, cost.need_us) * 0.5 + kept
+    kept = gap * (1.0 - math.exp(-quiet / (gap * demand.bunch)))  # the shorter of the two, where gaps are random
+    saved = 2 * switch * (1.0 - math.exp(-quiet / gap))  # by a burst that follows
+    return switch + min(early, cost.need_us) * 0.5 + kept - saved

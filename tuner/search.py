@@ -6,7 +6,7 @@ search looks for what does instead.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from gpsched.adaptive.hints.costs import LEVELS, Costs
-from gpsched.adaptive.knobs import Settings
+from gpsched.adaptive.knobs import Settings, Value
+from gpsched.tuner.crowds import Crowds
 from gpsched.tuner.memory import Entry, Memory, near
 from gpsched.tuner.model import Expectation
 from gpsched.tuner.prior import Demand
@@ -24,8 +25,8 @@ from gpsched.tuner.surrogate import Noise, Prediction, Surrogate
 
 _SURE = 2.0  # standard deviations, of model and window together, by which a trial must be safe
 _BOLD = 0.7  # the same while a miss may be afforded
-_QUIET = 2.0  # standard deviations of a window by which settings must be safe to stay
-_SLACK = (0.01, 0.6)  # bounds of what the latter comes to
+_QUIET = 2.3  # standard deviations of a window by which settings must be safe to stay
+_SLACK = (0.01, 1.0)  # bounds of what the latter comes to
 _WORTH, _WORTH_BOLD = 0.003, 0.006  # relative gain that a trial must promise, the latter where it is less safe
 _FRUITLESS = 4  # trials in a row that led to nothing, after which one must promise twice as much
 _TIE = 0.004  # relative difference of progress that is none: the gentler settings win
@@ -38,6 +39,8 @@ _ALIKE_RISK = 0.01  # the same of how likely a window misses
 _ALIKE_WITHIN = 1.0  # of a knob's range: misses are so rare that most of a level counts together
 _BEARABLE = 0.1  # of windows that may miss, as far as is known, where best-effort progress is weighed against that
 _PRICE = 0.5  # windows missed that one is worth as much as, of best-effort progress
+_ALLOWED = 0.025  # of windows that may miss at settings that are preferred to safe ones
+_MUCH = 0.02  # how far better such settings must be, as a share of windows
 _TOLERABLE = 0.05  # the same before safety is looked for at any price
 _RISKY = 0.24  # the same of a trial that looks for safety where the objectives are kept
 _HALF = 0.5  # of the progress that such a trial may cost
@@ -75,17 +78,38 @@ class Search:
         self.start = space.complete(start) if start else space.start()
         self._surrogate = Surrogate(space, costs)
         self._random = np.random.default_rng(seed)
-        self._load, self._noise = 0.0, Noise()
+        self._load, self._noise, self._crowds = 0.0, Noise(), Crowds()
+        self._spread: dict[Value, float] = {}
 
-    @property
-    def slack(self) -> float:
-        """The margin that settings must have, so that noise alone hardly ever makes a window miss."""
-        return min(max(_QUIET * self._noise.margin, _SLACK[0]), _SLACK[1])
+    def slacks(self, settings: Sequence[Settings]) -> Cube:
+        """The margin that each must have, so that noise and crowds hardly ever make a window miss."""
+        return np.clip(_QUIET * self._spreads(settings), *_SLACK)
 
-    def update(self, demand: Demand, load: float, noise: Noise) -> None:
+    def _spreads(self, settings: Sequence[Settings]) -> Cube:
+        """What windows differ by at each of these, as a standard deviation of the margin."""
+        return np.array([self._spread.get(each[LEVEL], self._noise.margin) for each in settings])
+
+    def update(self, demand: Demand, load: float, noise: Noise, crowds: Crowds) -> None:
         """Fit the model to what is known."""
-        self._load, self._noise = load, noise
-        self._surrogate.fit(self.memory, demand, noise)
+        self._load, self._noise, self._crowds = load, noise, crowds
+        levels = {*self.space.levels, *(entry.point.settings[LEVEL] for entry in self.memory.entries)}
+        self._spread = {level: crowds.spread(str(level), noise.margin, noise.least) for level in levels}
+        self._surrogate.fit(self.memory, demand, noise, crowds)
+
+    def excuses(self, crowd: float) -> bool:
+        """Whether such a crowd alone makes a window miss.
+
+        It is one that was never seen before, and nothing known, nor a level that was not tried, may keep it then.
+        """
+        if not self._crowds.unheard_of(crowd):
+            return False
+        seen = {entry.point.settings[LEVEL] for entry in self.memory.near(self._load)}
+        known = self._known() + [self.space.start(level) for level in self.space.levels if level not in seen]
+        found = self._surrogate.predict(known, self._load)
+        slopes = np.array([self._crowds.slope(str(each[LEVEL])) for each in known])
+        sd = np.hypot(found.margin_sd, self._noise.margin)
+        hopes = found.margin + sd
+        return bool((hopes >= 0.0).any() and (hopes < slopes * (crowd - self._crowds.typical)).all())
 
     def carried(self, settings: Settings, progress: float, load: float, to: float) -> float:
         """Return what progress measured at one load would have been at another: most of its noise is the load's."""
@@ -104,7 +128,7 @@ class Search:
         """Return the best settings that are known to be safe; those in force stay unless others are clearly better."""
         known = self._known()
         found = self._surrogate.predict(known, self._load)
-        safe = found.margin - found.margin_sd >= self.slack
+        safe = found.margin - found.margin_sd >= self.slacks(known)
         if not safe.any():
             return self._nearest(current)
         most = float(found.progress[safe].max())
@@ -114,7 +138,18 @@ class Search:
             gentler = self.space.gentleness(known[number]) < self.space.gentleness(known[here])
             if not gentler and found.progress[number] < found.progress[here] * (1.0 + _BETTER):
                 number = here
+        number = self._worth_a_risk(known, found, number, current)
         return Idea(known[number], _expectation(found, number), "improve")
+
+    def _worth_a_risk(self, known: list[Settings], found: Prediction, safest: int, current: Settings | None) -> int:
+        """What to prefer to the best that is safe: what hardly ever misses either, where safety costs far more."""
+        risks = self._risks(known, found)
+        scores = np.where(risks <= _ALLOWED, risks - _PRICE * found.progress / max(found.progress.max(), 1e-9), np.inf)
+        number = int(np.argmin(scores))
+        if current in known and scores[here := known.index(current)] <= scores[number] + _BETTER:
+            number = here
+        safe_score = float(risks[safest] - _PRICE * found.progress[safest] / max(found.progress.max(), 1e-9))
+        return number if scores[number] < safe_score - _MUCH else safest
 
     def _nearest(self, current: Settings | None) -> Idea:
         """What most likely keeps the objectives, weighed against what it costs; where nothing does, what is nearest.
@@ -134,7 +169,7 @@ class Search:
             scores = np.where(bearable, risks + _PRICE * costs, np.inf)
         else:
             behind = np.where(may, sure[may].max() - sure, np.inf)
-            scores = np.where(behind <= _ALIKE * self._noise.margin, costs, np.inf)
+            scores = np.where(behind <= _ALIKE * self._spreads(known), costs, np.inf)
         number = int(np.argmin(scores))
         if current in known and scores[here := known.index(current)] <= scores[number] + _BETTER:
             number = here
@@ -148,7 +183,7 @@ class Search:
 
         Misses are rare, so those of all that is alike count together.
         """
-        expected = ndtr(-found.margin / np.hypot(found.margin_sd, self._noise.margin))
+        expected = ndtr(-found.margin / np.hypot(found.margin_sd, self._spreads(settings)))
         close = self._close()
         if not close:
             return np.asarray(expected)
@@ -179,8 +214,8 @@ class Search:
             return self._protect(candidates, found, best)
         reach = float(self._surrogate.predict([best.settings], self._load).progress[0])
         gains = _improvement(found.progress, found.progress_sd, reach)
-        safety = ndtr((found.margin - self.slack) / np.maximum(found.margin_sd, 1e-9))
-        spread = np.hypot(found.margin_sd, self._noise.margin)  # of what the trial's window will show
+        safety = ndtr((found.margin - self.slacks(candidates)) / np.maximum(found.margin_sd, 1e-9))
+        spread = np.hypot(found.margin_sd, self._spreads(candidates))  # of what the trial's window will show
         worth = np.where(found.margin - (_BOLD if bold else _SURE) * spread >= 0.0, gains * safety, 0.0)
         number = int(np.argmax(worth))
         least = (_WORTH_BOLD if bold else _WORTH) * (1.0 + fruitless / _FRUITLESS)

@@ -17,9 +17,10 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, Matern
 from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.knobs import Settings
 from gpsched.tuner import prior
+from gpsched.tuner.crowds import Crowds
 from gpsched.tuner.memory import Memory
 from gpsched.tuner.prior import Demand
-from gpsched.tuner.space import LEVEL, Cube, Space
+from gpsched.tuner.space import LEVEL, SHARE, Cube, Space
 
 
 _LENGTH = 0.6  # of the cube's side: how far one measurement tells about its neighbours
@@ -27,15 +28,20 @@ _WORD_LENGTH = 0.35  # the same between levels, which have little in common
 _LOAD_LENGTH = 0.8  # ln of a ratio of loads
 _MARGIN_SD, _PROGRESS_SD = 0.2, 0.06  # how far costs may be wrong
 _LEARN_FROM, _LEARN_EVERY = 10, 6  # points
+_FAR = 0.25  # of progress: how far the best and the worst are believed to be from the base
 _LEAST_NOISE = 1e-4
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Standard deviations of a single window: of the margin, and of progress as a share of it."""
+    """Standard deviations of a single window: of the margin in a given crowd, and of progress as a share of it.
+
+    ``least``: of the margin in any crowd, what so few bursts must have.
+    """
 
     margin: float = 0.05
     progress: float = 0.01
+    least: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -59,8 +65,8 @@ class Surrogate:
         self._demand = Demand(0.0, 1.0, 0.0, 1.0, 0)
         self._offset, self._scale = 0.0, 1.0
 
-    def fit(self, memory: Memory, demand: Demand, noise: Noise) -> None:
-        """Take what is in the memory; without anything, costs alone predict."""
+    def fit(self, memory: Memory, demand: Demand, noise: Noise, crowds: Crowds) -> None:
+        """Take what is in the memory, as it would be in the typical crowd; without anything, costs alone predict."""
         self._demand = demand
         entries = [each for each in memory.entries if self.space.holds(each.point.settings)]
         if not entries:
@@ -70,7 +76,8 @@ class Surrogate:
         settings, loads = [each.point.settings for each in entries], [each.point.load for each in entries]
         means = self._means(settings, loads)
         weights = np.array([1.0 / memory.noise_factor(each) for each in entries])
-        measured = np.array([[each.point.margin, each.point.progress] for each in entries])
+        margins = [crowds.carried(str(p.settings[LEVEL]), p.margin, p.crowd) for p in (each.point for each in entries)]
+        measured = np.column_stack([margins, [each.point.progress for each in entries]])
         self._offset = _offset([str(each[LEVEL]) for each in settings], measured[:, 0] - means[0], weights)
         self._scale = max(float(np.average(measured[:, 1] / means[1], weights=weights)), 1e-6)
         targets = (measured[:, 0] - means[0] - self._offset, measured[:, 1] / (means[1] * self._scale) - 1.0)
@@ -104,7 +111,17 @@ class Surrogate:
         demands = [replace(self._demand, rate_hz=load, busy_share=self._busy(load)) for load in loads]
         pairs = list(zip(settings, demands, strict=True))
         margins = np.array([prior.margin(each, demand, self._costs) for each, demand in pairs])
-        return margins, np.array([prior.progress(each, demand, self._costs) for each, demand in pairs])
+        return margins, np.array([self._progress(each, demand) for each, demand in pairs])
+
+    def _progress(self, settings: Settings, demand: Demand) -> float:
+        """What costs say, but no further from what they say of the base than they can be believed.
+
+        A ratio to what they hold to be next to nothing would have the model expect wonders of its neighbours.
+        """
+        share = float(settings[SHARE])
+        whole = ({**each, SHARE: 1.0} for each in (self.space.base, settings))
+        base, found = (prior.progress(each, demand, self._costs) for each in whole)
+        return share * min(max(found, base * (1.0 - _FAR)), base * (1.0 + _FAR))
 
     def _busy(self, load: float) -> float:
         now = self._demand
@@ -117,6 +134,8 @@ class Surrogate:
     def _kernel(self, sd: float) -> Kernel:
         lengths = [_WORD_LENGTH if name == LEVEL else _LENGTH for name in self.space.names] + [_LOAD_LENGTH]
         bounds = [(length / 2.5, length * 2.5) for length in lengths]
+        if LEVEL in self.space.names:  # few points suffice to make levels look alike that are not
+            bounds[self.space.names.index(LEVEL)] = (_WORD_LENGTH / 2.5, _WORD_LENGTH * 1.2)
         shape = Matern(np.array(lengths), length_scale_bounds=bounds, nu=2.5)
         return ConstantKernel(sd**2, constant_value_bounds=((sd / 2) ** 2, (sd * 3) ** 2)) * shape
 

@@ -4,7 +4,8 @@ import math
 from collections import deque
 from collections.abc import Sequence
 
-from gpsched.tuner import objective
+from gpsched.tuner import crowds, objective
+from gpsched.tuner.crowds import Crowds
 from gpsched.tuner.memory import LOAD_BAND, distance
 from gpsched.tuner.model import Point, Window
 from gpsched.tuner.surrogate import Noise
@@ -21,14 +22,16 @@ _TRIGGERED = 0.3  # a change of the share of bursts with a known trigger changes
 class Watch:
     """Of one kind of work. ``load``: bursts per second, less their noise; None before the first window.
 
-    ``noise`` and ``spread`` (of ln load) to begin with: what the work before had is a better guess than none.
+    ``noise``, ``spread`` (of ln load) and ``crowds`` to begin with: what the work before had is a better guess.
     """
 
-    def __init__(self, noise: Noise | None = None, spread: float = 0.0) -> None:
+    def __init__(self, noise: Noise | None = None, spread: float = 0.0, crowds: Crowds | None = None) -> None:
         self.load: float | None = None
+        self.crowds = crowds or Crowds()
         self.spread = spread
         self._noise = noise or Noise()
         self._slow = self._noise.margin
+        self._bursts = 0.0  # of a window, the mean of late
         self._sampling = 0.0  # noise of the margin that the number of bursts alone explains
         self._windows = self._repeats = 0
         self._surprise: deque[float] = deque(maxlen=_DRIFT_RUN)
@@ -38,12 +41,19 @@ class Watch:
     @property
     def noise(self) -> Noise:
         """As it was seen, of late and for long, and not less than there must be."""
-        return Noise(max(self._noise.margin, self._slow, self._sampling), self._noise.progress)
+        unexplained = self._sampling * math.sqrt(self.crowds.unexplained)
+        return Noise(max(self._noise.margin, self._slow, unexplained), self._noise.progress, self._sampling)
+
+    @property
+    def bunch(self) -> float:
+        """Bursts that come together: the variance of their number in a window over its mean, if that is more."""
+        return max(self.spread**2 * self._bursts, 1.0)
 
     def follow(self, window: Window) -> bool:
         """Take the window's load; True for a step, beyond what it spreads by itself: the load starts anew there."""
         if self.load is None:
             self.load = window.load
+            self.crowds.follow(crowds.of(window.crowd), self.load)
             return False
         self._windows += 1
         bursts = max(sum(each.bursts for each in window.lc), 1)
@@ -51,10 +61,12 @@ class Watch:
         off = distance(self.load, window.load)
         step = max(_NOISE_STEP, 1.0 / (self._windows + 1))
         self.spread = math.sqrt((1 - step) * self.spread**2 + step * min(off, most) ** 2)
+        self._bursts += step * (bursts - self._bursts)
         error = max((objective.sampling_error(each, self.spread**2 * each.bursts) for each in window.lc), default=0.0)
         self._sampling += step * (error - self._sampling)
         stepped = off > most
         self.load = window.load if stepped else self.load + _SMOOTH * (window.load - self.load)
+        self.crowds.follow(crowds.of(window.crowd), self.load, stepped=stepped)
         return stepped
 
     def meaning_changed(self, triggered: Sequence[float]) -> bool:

@@ -48,7 +48,7 @@ class ScriptedService(Process):
     """Serves requests in the order they arrive, one at a time: preparation, then bursts with host work between them.
 
     It tells ``on_trigger`` (a request is taken up), ``on_launch`` and ``on_end`` (the synchronisation of a burst
-    returned). ``latencies``: of each request since the last look, from its arrival; ``busy_us``: time in bursts.
+    returned). ``served``: when each request since the last look arrived and was answered; ``busy_us``: time in bursts.
     """
 
     def __init__(self, world: World, lc: Lc, number: int, random: np.random.Generator) -> None:
@@ -57,7 +57,7 @@ class ScriptedService(Process):
         self.on_trigger: Heard = _nothing
         self.on_launch: Heard = _nothing
         self.on_end: Heard = _nothing
-        self.latencies: list[float] = []
+        self.served: list[tuple[float, float]] = []
         self.busy_us = 0.0
         self._random = random
         self._main, self._side = self.stream(), self.stream()
@@ -133,7 +133,7 @@ class ScriptedService(Process):
         if steps > 1:
             self.world.after(self.lc.step_gap_us, lambda: self._burst(arrived, steps - 1))
             return
-        self.latencies.append(self.world.now - arrived)
+        self.served.append((arrived, self.world.now))
         self._busy = False
         if self._waiting:
             self._take_up()

@@ -10,7 +10,7 @@ import numpy as np
 from gpsched.adaptive.config import Config
 from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.knobs import KNOBS, GpuSettings, KnobView, Settings, SettingsView
-from gpsched.adaptive.measure import BeMeasure, Latencies, LcMeasure, Measurement, latencies
+from gpsched.adaptive.measure import BeMeasure, Crowding, Latencies, LcMeasure, Measurement, latencies
 from gpsched.adaptive.model import Level
 from gpsched.bench.scenario import Lc
 from gpsched.bench.tuner.control import Actuation, LevelName
@@ -87,6 +87,7 @@ class VirtualBed:
         self._changed = False
         self._gpu = VirtualGpu(mix.services, seed)
         self._meter = Meter(NothingKnown())
+        self._crowding = [Crowding() for _ in mix.services]
         self._before = Measurement(
             since_us=0.0, now_us=0.0, lost_events=0, models={}, lc=[], be=[], settings=SettingsView()
         )
@@ -140,7 +141,9 @@ class VirtualBed:
         )
 
     def _service(self, index: int, service: Lc, seen: Seen, level: Level) -> LcMeasure:
-        values = seen.latencies_us[index]
+        values, crowding = seen.latencies_us[index], self._crowding[index]
+        for arrival, end in seen.served[index]:
+            crowding.served(arrival, end)
         return LcMeasure(
             pid=100 + index,
             name=service.name or "service",
@@ -159,6 +162,7 @@ class VirtualBed:
             reservations=0,
             hidden_us=0.0,
             wasted_us=0.0,
+            crowd=crowding.of([arrival for arrival, _ in seen.served[index]]),
         )
 
 

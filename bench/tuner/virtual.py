@@ -18,14 +18,19 @@ _SETTLE_US = 20_000.0  # from new settings to the first request that counts
 class Seen:
     """What one window showed of each service and job.
 
-    ``latencies_us`` of the requests that were answered; ``busy_us`` from a launch to its end, summed; ``shares`` of the
-    GPU's time; ``work_us``: GPU time since the job's start.
+    ``served``: when each request that was answered arrived, and when it was; ``busy_us`` from a launch to its end,
+    summed; ``shares`` of the GPU's time; ``work_us``: GPU time since the job's start.
     """
 
-    latencies_us: list[list[float]]
+    served: list[list[tuple[float, float]]]
     busy_us: list[float]
     shares: list[float]
     work_us: list[float]
+
+    @property
+    def latencies_us(self) -> list[list[float]]:
+        """From arrival to answer."""
+        return [[end - arrival for arrival, end in requests] for requests in self.served]
 
 
 class VirtualGpu:
@@ -56,7 +61,7 @@ class VirtualGpu:
         self._number += 1
         random = np.random.default_rng([self._seed, self._number])
         for service, rate in zip(self._services, rates, strict=True):
-            service.latencies.clear()
+            service.served.clear()
             service.busy_us = 0.0
             for time in arrivals(service.lc, rate, start, length, random) if rate else ():
                 self._world.at(time, service.arrive)
@@ -64,7 +69,7 @@ class VirtualGpu:
         self._world.run(start + length)
         work = [job.work_us() for job in self._jobs]
         return Seen(
-            latencies_us=[list(service.latencies) for service in self._services],
+            served=[list(service.served) for service in self._services],
             busy_us=[service.busy_us for service in self._services],
             shares=[(now - was) / length for now, was in zip(work, before, strict=True)],
             work_us=work,

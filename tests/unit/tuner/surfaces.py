@@ -33,6 +33,8 @@ class Surface:
     ):
         self.limit_us, self.jobs, self.rate_hz, self.noise = limit_us, jobs, rate_hz, noise
         self.slower: dict[str, float] = {}  # drift: µs more at a level
+        self.crowding = 0.0  # mean ln of how requests crowd
+        self.steeper: dict[str, float] = {}  # power of the crowd that latencies grow with at a level, less 1
 
     def latency_us(self, settings: Settings) -> float:
         level, shift = settings[LEVEL], float(settings[SHIFT])
@@ -77,6 +79,7 @@ def window(
     time_s: float = 0.0,
     key: str = "k",
     triggered: float = 1.0,
+    crowd: float = 1.0,
 ) -> Window:
     goal = Objective(kind="slo", statistic="p99", limit_us=limit_us)
     lc = LcWindow(
@@ -90,6 +93,7 @@ def window(
         mean_us=latency_us,
         p99_us=latency_us,
         triggered=triggered,
+        crowd=crowd,
     )
     lc = msgspec.structs.replace(lc, verdict=objective.lc_verdict(lc))
     be = BeWindow(pid=2, name="be", program="be:1", tenant="b", rate_hz=progress or 0.0, progress=progress)
@@ -106,14 +110,26 @@ def window(
         margin=objective.margin([lc], [be], {}),
         progress=progress,
         load=bursts / 2,
+        crowd=crowd,
     )
 
 
 class Run:
-    """Windows of a surface, one after another. ``missed`` and ``reached`` (true progress) grow with each."""
+    """Windows of a surface, one after another. ``missed`` and ``reached`` (true progress) grow with each.
 
-    def __init__(self, surface: Surface, seed: int = 0, points: Sequence[Point] = (), tuner: GpuTuner | None = None):
-        self.surface, self._random = surface, np.random.default_rng(seed)
+    ``told``: whether the tuner sees how requests crowd.
+    """
+
+    def __init__(
+        self,
+        surface: Surface,
+        seed: int = 0,
+        points: Sequence[Point] = (),
+        tuner: GpuTuner | None = None,
+        *,
+        told: bool = True,
+    ) -> None:
+        self.surface, self._random, self._told = surface, np.random.default_rng(seed), told
         self.tuner = tuner or GpuTuner(lambda _key: points, seed=seed)
         self.settings: Settings = dict(DEFAULTS)
         self.work = work(surface.jobs)
@@ -128,11 +144,15 @@ class Run:
     def one(self) -> Step:
         surface = self.surface
         actual = self.settings | {LEVEL: "hold"} if self.settings[LEVEL] == "auto" else self.settings
+        crowd = math.exp(self._random.exponential(surface.crowding)) if surface.crowding else 1.0
         latency = surface.latency_us(actual) * math.exp(self._random.normal(0, surface.noise[0]))
+        latency *= crowd ** (1.0 + surface.steeper.get(str(actual[LEVEL]), 0.0))
         truth = surface.progress(actual)
         measured = truth * (1 + self._random.normal(0, surface.noise[1]))
         bursts = int(self._random.poisson(2 * surface.rate_hz))
-        seen = window(self.settings, latency, measured, surface.limit_us, bursts, time_s=2.0 * len(self.steps))
+        now_s = 2.0 * len(self.steps)
+        crowd = crowd if self._told else 1.0
+        seen = window(self.settings, latency, measured, surface.limit_us, bursts, time_s=now_s, crowd=crowd)
         demand = Demand(surface.rate_hz, ALONE_US, surface.rate_hz * ALONE_US / 1e6, surface.limit_us, surface.jobs)
         step = self.tuner.step(Observed(seen, self.work, demand))
         self.settings = step.settings or dict(DEFAULTS)

@@ -1,6 +1,7 @@
 """Objective, space, prior, memory and forecast as properties."""
 
 import math
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -10,12 +11,13 @@ from hypothesis import strategies as st
 
 from gpsched.adaptive.knobs import KNOBS
 from gpsched.tuner import objective, prior
+from gpsched.tuner.crowds import Crowds
 from gpsched.tuner.forecast import Forecast
 from gpsched.tuner.memory import MOST, Memory
 from gpsched.tuner.model import BeWindow, Point
 from gpsched.tuner.prior import Demand
-from gpsched.tuner.space import BE_SLICE, LEVEL, SHARE, SHIFT, TURN, Space, relevant
-from gpsched.tuner.surrogate import Noise
+from gpsched.tuner.space import BE_SLICE, LEVEL, QUIET, SHARE, SHIFT, TURN, Space, relevant
+from gpsched.tuner.surrogate import Noise, Surrogate
 from gpsched.tuner.watch import Watch
 from tests.unit.tuner.surfaces import DEFAULTS, LEVELS, window, work
 
@@ -199,6 +201,47 @@ def test_stronger_levels_wait_less_and_later_reservations_wait_more(demand: Dema
     assert prior.progress(DEFAULTS | {SHARE: 0.5}, demand) <= prior.progress(DEFAULTS, demand)
 
 
+def test_who_waits_in_a_crowd_waits_for_what_delays_the_others() -> None:
+    alone = Demand(400.0, 2000.0, 0.25, 4000.0, 1)
+    slices = DEFAULTS | {LEVEL: "timeslice", BE_SLICE: 500}
+    added_us = prior.added_us(slices, 1)
+    crowded = math.exp(-prior.margin(slices, replace(alone, crowd=3.0))) * 4000.0
+    assert crowded == pytest.approx(2000.0 + 3.0 * added_us)
+
+
+def test_a_hold_keeps_nobody_off_after_its_burst() -> None:
+    alone = Demand(400.0, 600.0, 0.25, 4000.0, 1)
+    progress = {quiet: prior.progress(DEFAULTS | {LEVEL: "hold", QUIET: quiet}, alone) for quiet in (0, 5000)}
+    assert progress[0] == progress[5000]
+
+
+def test_costs_that_are_wrong_by_far_make_no_wonders_of_their_neighbours() -> None:
+    """The job has 0.85 where costs say 0.45: what lies between that and the base cannot have more than all."""
+    space, memory = Space(work(levels=("timeslice", "reserve"))), Memory()
+    demand = Demand(120.0, 700.0, 0.06, 4000.0, 1)
+    reserve = DEFAULTS | {LEVEL: "reserve"}
+    for quiet in (0, 5000, 4000, 4500, 3000):
+        for _ in range(3):
+            memory.add(reserve | {QUIET: quiet}, 0.5, 0.9 - quiet / 1e5, 120.0, crowd=0.0, missed=False, time_s=0.0)
+    surrogate = Surrogate(space)
+    surrogate.fit(memory, demand, Noise(), Crowds())
+    anything = space.sample(200, np.random.default_rng(0))
+    assert surrogate.predict(anything, 120.0).progress.max() < 1.1
+    known = surrogate.predict([reserve | {QUIET: 5000}], 120.0)
+    assert float(known.progress[0]) == pytest.approx(0.85, abs=0.03)
+
+
+def test_time_kept_after_a_burst_costs_less_where_bursts_come_in_bunches() -> None:
+    """Four at once share what is kept behind the last; alone, each pays the shorter of that and the gap."""
+    quiet, alone = DEFAULTS | {LEVEL: "reserve", QUIET: 5000}, Demand(120.0, 600.0, 0.06, 4000.0, 1)
+    single = prior.progress(quiet, alone)
+    bunches = prior.progress(quiet, replace(alone, bunch=4.0))
+    none = prior.progress(DEFAULTS | {LEVEL: "reserve"}, alone)
+    assert single < bunches < none
+    assert none - bunches < 0.4 * (none - single)
+    assert none - single < 120.0 * 5000 / 1e6  # random gaps are often shorter than what would be kept
+
+
 # ---- memory
 
 
@@ -208,7 +251,7 @@ def test_memory_is_bounded_and_keeps_the_newest(windows: list[tuple[int, float, 
     memory = Memory()
     for number, (slice_us, margin, progress) in enumerate(windows):
         each = DEFAULTS | {BE_SLICE: slice_us}
-        entry = memory.add(each, margin, progress, 100.0, missed=margin < 0, time_s=number)
+        entry = memory.add(each, margin, progress, 100.0, crowd=0.0, missed=margin < 0, time_s=number)
         assert entry in memory.entries
         assert len(memory.entries) <= MOST
     assert sum(point.windows for point in memory.points()) <= len(windows)
@@ -217,16 +260,16 @@ def test_memory_is_bounded_and_keeps_the_newest(windows: list[tuple[int, float, 
 def test_points_are_means_that_forget_slowly() -> None:
     memory = Memory()
     for value in [0.4] * 30:
-        memory.add(DEFAULTS, value, 0.5, 100.0, missed=False, time_s=0.0)
+        memory.add(DEFAULTS, value, 0.5, 100.0, crowd=0.0, missed=False, time_s=0.0)
     entry = memory.find(DEFAULTS, 105.0)
     assert entry is not None
     assert entry.point.margin == pytest.approx(0.4)
     assert memory.find(DEFAULTS, 200.0) is None
     for _ in range(30):
-        memory.add(DEFAULTS, 0.1, 0.5, 100.0, missed=False, time_s=0.0)
+        memory.add(DEFAULTS, 0.1, 0.5, 100.0, crowd=0.0, missed=False, time_s=0.0)
     assert entry.point.margin < 0.15
     memory.doubt(0.2)
-    memory.add(DEFAULTS, 0.9, 0.5, 100.0, missed=False, time_s=0.0)
+    memory.add(DEFAULTS, 0.9, 0.5, 100.0, crowd=0.0, missed=False, time_s=0.0)
     assert entry.point.margin > 0.2
 
 

@@ -1,10 +1,17 @@
 """The search on surfaces with known optimum and noise: near the optimum soon, safe, back after changes."""
 
+import msgspec
 import numpy as np
 import pytest
 
+from gpsched.tuner.crowds import Crowds
+from gpsched.tuner.memory import Memory
 from gpsched.tuner.model import Point
-from tests.unit.tuner.surfaces import Run, Surface
+from gpsched.tuner.prior import Demand
+from gpsched.tuner.search import Search
+from gpsched.tuner.space import LEVEL, Space
+from gpsched.tuner.surrogate import Noise
+from tests.unit.tuner.surfaces import DEFAULTS, Run, Surface, work
 
 
 @pytest.mark.parametrize(("limit_us", "jobs"), [(480, 1), (480, 2), (650, 1), (1500, 2)])
@@ -66,6 +73,23 @@ def test_where_nothing_keeps_the_objective_it_protects_and_does_not_thrash() -> 
     run.windows(30)
     default = surface.latency_us(Run(surface).settings | {"reservations.level": "hold"})
     assert np.median([surface.latency_us(step.settings) for step in run.steps[15:]]) <= default * 1.01
+
+
+def test_a_little_more_safety_is_not_bought_with_much_progress() -> None:
+    """Many windows at holds without a miss, just below what is safe; reservations are safe and cost a fifth."""
+    hold, reserve = (DEFAULTS | {LEVEL: level} for level in ("hold", "reserve"))
+    points = [
+        Point(settings=hold, margin=0.21, progress=0.9, load=100, windows=40, time_s=0),
+        Point(settings=reserve, margin=0.4, progress=0.7, load=100, windows=40, time_s=0),
+    ]
+    found = {}
+    for misses in (0, 4):
+        memory = Memory([msgspec.structs.replace(points[0], misses=misses), points[1]])
+        search = Search(Space(work()), memory)
+        search.update(Demand(100.0, 365.0, 0.04, 650.0, 1), 100.0, Noise(0.1, 0.01), Crowds())
+        assert search.slacks([hold])[0] > 0.21
+        found[misses] = search.best(hold).settings[LEVEL]
+    assert found == {0: "hold", 4: "reserve"}
 
 
 def test_the_points_are_bounded_and_serve_as_history() -> None:
