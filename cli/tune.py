@@ -106,7 +106,8 @@ def _last_windows(args: argparse.Namespace) -> "list[Window]":
     from pathlib import Path
 
     from gpsched.tuner.errors import HistoryUnreadableError
-    from gpsched.tuner.history import HistoryReader, path_in
+    from gpsched.tuner.history_file import path_in
+    from gpsched.tuner.history_reader import HistoryReader
 
     try:
         with HistoryReader(path_in(Path(args.state_dir))) as reader:
@@ -153,7 +154,8 @@ def _history(args: argparse.Namespace) -> int:
 
     import msgspec
 
-    from gpsched.tuner.history import HistoryReader, path_in
+    from gpsched.tuner.history_file import path_in
+    from gpsched.tuner.history_reader import HistoryReader
 
     with HistoryReader(path_in(Path(args.state_dir))) as reader:
         changes = reader.changes()[-args.count :]

@@ -12,7 +12,8 @@ from gpsched.adaptive.errors import UsageError
 from gpsched.adaptive.knobs import Proposal, TuneParams
 from gpsched.adaptive.settings import LiveSettings
 from gpsched.cli import tune
-from gpsched.tuner.history import History, path_in
+from gpsched.tuner.history import History
+from gpsched.tuner.history_file import path_in
 from gpsched.tuner.model import Change, Expectation
 
 

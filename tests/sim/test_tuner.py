@@ -16,7 +16,8 @@ from gpsched.adaptive.knobs import SettingsView
 from gpsched.bench.daemon import running_daemon
 from gpsched.bench.device import Device, favour, open_device
 from gpsched.bench.workload import Job, Service, cuda_job, cuda_service
-from gpsched.tuner.history import HistoryReader, path_in
+from gpsched.tuner.history_file import path_in
+from gpsched.tuner.history_reader import HistoryReader
 
 
 pytestmark = [pytest.mark.sim, pytest.mark.root, pytest.mark.bpf]

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from gpsched.tuner.history import HistoryReader, path_in
+from gpsched.tuner.history_file import path_in
+from gpsched.tuner.history_reader import HistoryReader
 from gpsched.tuner.report.build import build
 from gpsched.tuner.report.model import Report
 

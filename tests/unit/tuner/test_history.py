@@ -14,14 +14,17 @@ import msgspec
 import pytest
 
 from gpsched.tuner import history as module
+from gpsched.tuner import history_file
 from gpsched.tuner.errors import HistoryUnreadableError
-from gpsched.tuner.history import MIGRATIONS, Baseline, History, HistoryReader
+from gpsched.tuner.history import Baseline, History
+from gpsched.tuner.history_file import FILE, MIGRATIONS
+from gpsched.tuner.history_reader import HistoryReader
 from gpsched.tuner.model import Change, Expectation, Point, Window
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "state" / module.FILE
+    return tmp_path / "state" / FILE
 
 
 def window(time_s: float, gpu: int = 0) -> Window:
@@ -132,7 +135,7 @@ def test_a_later_version_is_not_overwritten(path: Path) -> None:
 
 def test_an_earlier_version_is_migrated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as earlier:
-        earlier.setattr(module, "MIGRATIONS", MIGRATIONS[:1])
+        earlier.setattr(history_file, "MIGRATIONS", MIGRATIONS[:1])
         with History(path) as history:
             history.put_window(window(1.0))
     with History(path) as history:
@@ -161,7 +164,7 @@ def test_a_full_disk_loses_windows_but_stops_nothing(path: Path) -> None:
 
 def test_where_nothing_can_be_written_it_remembers_until_its_end(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with History(tmp_path / "file" / module.FILE) as history:
+    with History(tmp_path / "file" / FILE) as history:
         assert history.message
         history.put_points("k", [point(0.5)])
         assert len(history.points("k")) == 1
@@ -238,12 +241,13 @@ def test_it_is_whole_whenever_its_writer_is_killed(path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_who_may_not_write_can_read() -> None:
     with tempfile.TemporaryDirectory() as name:  # pytest's own folders are root's alone
-        path = Path(name) / module.FILE
+        path = Path(name) / FILE
         path.parent.chmod(0o755)
         with History(path) as history:
             history.put_window(window(1.0))
         program = (
-            "import os; from pathlib import Path; from gpsched.tuner.history import HistoryReader; os.setuid(65534)\n"
+            "import os; from pathlib import Path\n"
+            "from gpsched.tuner.history_reader import HistoryReader; os.setuid(65534)\n"
             f"print(len(HistoryReader(Path({str(path)!r})).windows()))"
         )
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

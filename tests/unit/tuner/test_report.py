@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from gpsched.cli.main import main
-from gpsched.tuner.history import History, path_in
+from gpsched.tuner.history import History
+from gpsched.tuner.history_file import path_in
 from gpsched.tuner.model import KNOBS, Point, Window
 from gpsched.tuner.report import page, table, words
 from gpsched.tuner.report.build import MOST_POINTS, build, is_default

@@ -13,7 +13,9 @@ from gpsched.adaptive.errors import DaemonUnreachableError
 from gpsched.adaptive.knobs import SettingsView, TuneParams
 from gpsched.adaptive.measure import BeMeasure, Latencies, LcMeasure, Measurement
 from gpsched.adaptive.settings import LiveSettings
-from gpsched.tuner.history import History, HistoryReader, path_in
+from gpsched.tuner.history import History
+from gpsched.tuner.history_file import path_in
+from gpsched.tuner.history_reader import HistoryReader
 from gpsched.tuner.meter import Meter
 from gpsched.tuner.worker import Worker
 
