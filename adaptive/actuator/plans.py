@@ -31,6 +31,7 @@ class Mechanism(IntFlag):
     HOLD = 0x10
     START_ON_LAUNCH = 0x20
     ORDER = 0x40
+    WHEN_IDLE = 0x80
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,8 @@ def _plan(process: Process, choice: Choice, index: int, settings: Reservations, 
     mechanism = _MECHANISMS.get(process.mechanism, Mechanism.START_ON_LAUNCH)
     if standing.keeps_off and not process.restraint:
         mechanism |= Mechanism.ORDER
+    if choice.triggers and all(hint.matcher.idle or hint.matcher.kind in ANNOUNCED for hint in choice.triggers):
+        mechanism |= Mechanism.WHEN_IDLE
     triggers = [trigger for hint in choice.triggers for trigger in _triggers(hint, settings.offset_shift_us)]
     limit = min(choice.burst_limit_us, settings.limit_us)
     waits = [hint.limit_us - hint.offset_us for hint in choice.triggers]

@@ -159,7 +159,7 @@ static void end_or_wait(struct actuator *a, struct plan *p, __u64 now)
 	if (p->phase != RESERVED || !p->launched || p->syncs_inside)
 		return;
 	/* A hold that was released does not come back: the next burst needs a trigger of its own, at its own time. */
-	if (p->announced_again && !(p->plan.mechanism & GA_HOLD))
+	if (p->announced_again && !(p->plan.mechanism & (GA_HOLD | GA_WHEN_IDLE)))
 		expect_launch(p, now); /* the next burst is announced already */
 	else if (p->plan.quiet_us)
 		p->quiet_at = now + p->plan.quiet_us * US;

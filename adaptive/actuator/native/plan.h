@@ -69,7 +69,8 @@ enum ga_mechanism {
 	GA_RESTART = 0x8,	     /* then restart the runlist through the group's own channel */
 	GA_HOLD = 0x10,		     /* launch hold kernels through the agent */
 	GA_START_ON_LAUNCH = 0x20, /* a launch before the offset is over starts the reservation; else it is given up */
-	GA_ORDER = 0x40, /* latency-critical groups off whose own reservation comes after this one (rank, due_us) */
+	GA_ORDER = 0x40,     /* latency-critical groups off whose own reservation comes after this one (rank, due_us) */
+	GA_WHEN_IDLE = 0x80, /* the triggers mean an idle process: during a burst they announce no other */
 };
 
 /* What to do for one latency-critical process on one GPU. `calls` are bits 1 << enum gs_call. */

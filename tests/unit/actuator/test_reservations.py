@@ -217,6 +217,17 @@ def test_a_request_that_arrives_during_a_burst_keeps_the_reservation(rig):
     assert len(rig.controls()) == 2
 
 
+def test_triggers_that_mean_an_idle_process_announce_nothing_during_a_burst(rig):
+    rig.publish(rig.plan(Mechanism.DISABLE | Mechanism.WHEN_IDLE, trigger=READ))
+    rig.event(Kind.WAKE, Wake.SOCKET_READ)
+    rig.launch()
+    rig.event(Kind.WAKE, Wake.SOCKET_READ)
+    rig.sync()
+    record = rig.record()
+    assert (record.reason, record.merged) == (Reason.SYNC, 1)
+    until(lambda: not rig.is_disabled(rig.be[0]))
+
+
 def test_a_hold_ends_with_its_burst_though_another_request_arrived(rig):
     """What stayed was a reservation without a hold, into which the next burst's own trigger was merged."""
     rig.publish(rig.plan(Mechanism.HOLD, trigger=READ))

@@ -25,6 +25,7 @@ MECHANISMS = st.sampled_from(
         Mechanism.HOLD,
         Mechanism.ORDER | Mechanism.START_ON_LAUNCH,
         Mechanism.ORDER | Mechanism.DISABLE,
+        Mechanism.WHEN_IDLE | Mechanism.DISABLE,
     ]
 )
 STATUSES = st.sampled_from([code(name) for name in ("BUSY_RETRY", "TIMEOUT", "INVALID_STATE", "GPU_IS_LOST")])

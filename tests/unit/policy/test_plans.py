@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gpsched.adaptive.actuator.plans import Mechanism, Role
 from gpsched.adaptive.config import Reservations
@@ -36,6 +37,17 @@ def _choice(**matcher: object) -> Choice:
     fields: dict[str, object] = {"kind": WakeKind.SOCKET_READ, "tid": 7, "descriptor": 5} | matcher
     hint = Trigger(Matcher(**fields), 300.0, 2000.0, 200.0, 1.0, 1.0, {})  # type: ignore[arg-type]
     return Choice("sure", (hint,), quiet_us=40.0, burst_limit_us=5_000.0)
+
+
+@pytest.mark.parametrize(("idle", "others"), [(False, ()), (True, ()), (True, (WakeKind.BURST_END,))])
+def test_triggers_of_an_idle_process_are_told_to_be_that(idle: bool, others: tuple[WakeKind, ...]) -> None:
+    """What waits at a burst's end is announced by the daemon, at its own time; the actuator must not go on at once."""
+    choice = _choice(idle=idle)
+    more = tuple(Trigger(Matcher(kind), 0.0, 900.0, 0.0, 1.0, 1.0, {}) for kind in others)
+    choice = replace(choice, triggers=choice.triggers + more)
+    processes = [_process(1, "lc", 0, mechanism="reserve"), _process(2, "be", 0)]
+    (plan,) = plans.build(processes, {1: choice}, SETTINGS).plans
+    assert bool(plan.mechanism & Mechanism.WHEN_IDLE) == idle
 
 
 def test_an_lc_with_a_trigger_and_one_be() -> None:
