@@ -15,11 +15,11 @@ from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.knobs import GpuSettings
 from gpsched.adaptive.measure import BeMeasure, Latencies, LcMeasure, Measurement
 from gpsched.tuner import objective, prior
-from gpsched.tuner.gpu import Observed
 from gpsched.tuner.history import Baseline
 from gpsched.tuner.model import BeWindow, LcWindow, Window
 from gpsched.tuner.prior import Demand
 from gpsched.tuner.space import LEVEL, SHARE, Work
+from gpsched.tuner.step import Observed
 
 
 _ENOUGH = 30  # bursts that an alone-latency takes

@@ -22,11 +22,12 @@ from gpsched.adaptive.errors import DaemonUnreachableError
 from gpsched.adaptive.knobs import Proposal, SettingsView, TuneParams
 from gpsched.adaptive.measure import Measurement
 from gpsched.tuner.forecast import Forecast
-from gpsched.tuner.gpu import GpuTuner, Observed, Step
+from gpsched.tuner.gpu import GpuTuner
 from gpsched.tuner.history import History
 from gpsched.tuner.history_file import path_in
 from gpsched.tuner.meter import Meter
 from gpsched.tuner.model import Change
+from gpsched.tuner.step import Observed, Step
 
 
 log = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ from gpsched.bench.scenario import Lc
 from gpsched.bench.tuner.control import Actuation, LevelName
 from gpsched.bench.tuner.mix import Mix
 from gpsched.bench.tuner.virtual import Seen, VirtualGpu
-from gpsched.tuner.gpu import Observed
 from gpsched.tuner.history import Baseline
 from gpsched.tuner.meter import Meter
+from gpsched.tuner.step import Observed
 
 
 LEAST_REQUESTS = 20  # fewer in a window tell nothing of a 99th percentile

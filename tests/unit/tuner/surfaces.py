@@ -9,10 +9,11 @@ import numpy as np
 from gpsched.adaptive.config import Config
 from gpsched.adaptive.knobs import KNOBS, Settings
 from gpsched.tuner import objective
-from gpsched.tuner.gpu import GpuTuner, Observed, Step
+from gpsched.tuner.gpu import GpuTuner
 from gpsched.tuner.model import BeWindow, LcWindow, Objective, Point, Window
 from gpsched.tuner.prior import Demand
 from gpsched.tuner.space import BE_SLICE, LEVEL, QUIET, SHARE, SHIFT, TURN, Space, Work
+from gpsched.tuner.step import Observed, Step
 
 
 DEFAULTS: Settings = {name: getattr(getattr(Config(), knob.section), knob.key) for name, knob in KNOBS.items()}

@@ -11,10 +11,11 @@ from gpsched.adaptive.hints.bursts import Burst
 from gpsched.adaptive.knobs import Settings
 from gpsched.adaptive.measure import BurstLog, Crowding
 from gpsched.tuner.crowds import Crowds
-from gpsched.tuner.gpu import GpuTuner, Observed, Step
+from gpsched.tuner.gpu import GpuTuner
 from gpsched.tuner.model import Point
 from gpsched.tuner.prior import Demand
 from gpsched.tuner.space import LEVEL
+from gpsched.tuner.step import Observed, Step
 from tests.unit.tuner.surfaces import ALONE_US, DEFAULTS, Run, Surface, window, work
 
 

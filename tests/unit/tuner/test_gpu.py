@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from gpsched.adaptive.knobs import Settings
-from gpsched.tuner.gpu import GpuTuner, Observed, Step
+from gpsched.tuner.gpu import GpuTuner
 from gpsched.tuner.model import Point
 from gpsched.tuner.prior import Demand
 from gpsched.tuner.space import BE_SLICE, LEVEL, SHARE, TURN
+from gpsched.tuner.step import Observed, Step
 from tests.unit.tuner.surfaces import DEFAULTS, Run, Surface, window, work
 
 

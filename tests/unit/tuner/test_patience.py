@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpsched.tuner.gpu import Step
 from gpsched.tuner.patience import Patience, Patiences
 from gpsched.tuner.space import LEVEL, SHARE
+from gpsched.tuner.step import Step
 from tests.unit.tuner.surfaces import ALONE_US, DEFAULTS, Run, Surface, work
 
 
