@@ -164,7 +164,7 @@ struct gs_counters {
 	__u64 calls[GS_CALL_COUNT];
 	__u64 wakes;	 /* sent, hints included */
 	__u64 throttled; /* not sent: more than the process or one of its sources may send in a time */
-	__u64 unrelated; /* not sent: inside of a CUDA call, or a futex of a thread that makes none */
+	__u64 unrelated; /* not sent: inside of a CUDA call, of a thread or process without one: see wake.bpf.c */
 	__u64 window;	 /* the time for which `used` counts */
 	__u64 used;
 	/* Launches that follow each other, see cuda.bpf.c. */

@@ -211,13 +211,26 @@ static __always_inline bool is_within_budget(struct source *source, struct gs_co
 	return true;
 }
 
+/* Nobody waits for the wakes of a server's other processes; what its own says of its first burst is no loss. */
+static __always_inline bool has_launched(const struct gs_counters *process)
+{
+	return process->calls[GS_CALL_LAUNCH] || process->calls[GS_CALL_GRAPH_LAUNCH];
+}
+
 static __always_inline bool may_send(u32 kind, bool by_futex)
 {
 	u32 pid = current_pid();
 	struct gs_counters *process = counters.lookup(&pid);
-	struct source *source = source_of(by_futex ? GS_WAKE_FUTEX : kind);
+	struct source *source;
 
-	if (!process || !source)
+	if (!process)
+		return false;
+	if (kind != GS_HINT && !has_launched(process)) {
+		__sync_fetch_and_add(&process->unrelated, 1);
+		return false;
+	}
+	source = source_of(by_futex ? GS_WAKE_FUTEX : kind);
+	if (!source)
 		return false;
 	if (is_unrelated(by_futex)) {
 		__sync_fetch_and_add(&process->unrelated, 1);

@@ -37,8 +37,8 @@ _FREQUENT = frozenset({CudaEvent, WakeEvent})  # they say nothing of libraries a
 class WakeCounts(NamedTuple):
     """What became of a process's wakes and hints.
 
-    ``throttled``: not sent because there were too many at a time; ``unrelated``: because they were inside of a CUDA
-    call, or of a futex in a thread that makes none.
+    ``throttled``: not sent because there were too many at a time; ``unrelated``: because the process had launched
+    nothing yet, or because they were inside of a CUDA call, or of a futex in a thread that makes none.
     """
 
     sent: int

@@ -18,12 +18,12 @@ CALLS = 50_000
 EVENTS = 500
 
 
-def per_call_us(victim: Victim) -> float:
+def per_call_us(victim: Victim, symbol: str = "cuLaunchKernel") -> float:
     """Median of five runs: processor time of one call of an empty entry point, in µs (others may use the machine)."""
     runs = []
     for _ in range(5):
         start = cpu_seconds(victim)
-        victim.do(f"repeat {CALLS} cuLaunchKernel")
+        victim.do(f"repeat {CALLS} {symbol}")
         runs.append((cpu_seconds(victim) - start) / CALLS * 1e6)
     return statistics.median(runs)
 
@@ -112,7 +112,9 @@ def measure(library: Path, victim: Victim) -> None:
     probes.manage(victim.pid, "be")
     print(f"call, best-effort             {per_call_us(victim) - bare:8.2f} µs")
     probes.manage(victim.pid, "lc")
-    print(f"call, latency-critical        {per_call_us(victim) - bare:8.2f} µs (ring full)")
+    print(f"launch after launch, lat.-crit. {per_call_us(victim) - bare:6.2f} µs")
+    print(f"wait, latency-critical        {per_call_us(victim, 'cuStreamSynchronize') - bare:8.2f} µs (ring full)")
+    probes.send_fast(victim.pid, False, at_once="all")
     while probes.poll(10):
         pass
     values = latencies_us(probes, victim, events)

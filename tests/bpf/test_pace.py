@@ -33,6 +33,7 @@ class Service(Victim):
         assert self.own.probes.wait_attached(30)
         self.own.probes._map("fast").open_ring_buffer(self._take)
         self.ask(fast=True)
+        self.do("call cuGraphLaunch")  # from then on its wakes are sent
 
     def ask(self, *, fast: bool = False, at_once: AtOnce = "nothing") -> None:
         self.own.probes.send_fast(self.pid, fast, at_once=at_once)

@@ -12,7 +12,18 @@ from pathlib import Path
 import pytest
 
 from gpsched.adaptive.hints import explicit
-from gpsched.adaptive.probes.events import UNKNOWN, CudaEvent, Event, Hint, HintEvent, RmAlloc, Wake, WakeEvent, decode
+from gpsched.adaptive.probes.events import (
+    UNKNOWN,
+    Call,
+    CudaEvent,
+    Event,
+    Hint,
+    HintEvent,
+    RmAlloc,
+    Wake,
+    WakeEvent,
+    decode,
+)
 from gpsched.adaptive.probes.wakes import HOOKS, WakeHooks
 from tests.bpf import fake_cuda
 from tests.bpf.conftest import PROGRAMS, Recorder, Victim, compile_c
@@ -61,7 +72,17 @@ def waker(recorder: Recorder, wakers: Callable[[], Waker]) -> Waker:
 
 def manage(recorder: Recorder, pid: int, class_: str) -> None:
     recorder.probes.manage(pid, class_)
+    launched(recorder, pid)
     assert recorder.probes.wait_attached(30)
+
+
+def launched(recorder: Recorder, pid: int) -> None:
+    """Have it counted as one that uses the GPU, whose wakes matter."""
+    counters = recorder.probes._map("counters")
+    key = counters.Key(pid)
+    counts = counters[key]
+    counts.calls[Call.LAUNCH] += 1
+    counters[key] = counts
 
 
 def wakes(recorder: Recorder, pid: int, tid: int | None = None) -> list[WakeEvent]:
@@ -172,6 +193,21 @@ def test_futexes_of_threads_without_cuda_calls_fall_silent(recorder: Recorder, w
     waker.do("crowd")
     assert len(wakes(recorder, waker.pid, waker.tid)) == 16
     assert recorder.probes.wakes(waker.pid).unrelated == 84
+
+
+def test_processes_that_launch_nothing_send_no_wakes(recorder: Recorder, wakers: Callable[[], Waker]) -> None:
+    """Their hints are heard all the same."""
+    waker = wakers()
+    recorder.probes.manage(waker.pid, "lc")
+    assert recorder.probes.wait_attached(30)
+    waker.do("read")
+    waker.do("hint")
+    assert not recorder.of(waker.pid, WakeEvent)
+    assert recorder.of(waker.pid, HintEvent)
+    assert recorder.probes.wakes(waker.pid).unrelated > 0
+    launched(recorder, waker.pid)
+    waker.do("read")
+    assert wakes(recorder, waker.pid)
 
 
 def test_cuda_call_makes_a_thread_s_futexes_matter(recorder: Recorder, tmp_path: Path) -> None:
