@@ -32,6 +32,7 @@ class Node:
 
     def __init__(self, directory: Path, gpu: SimulatedGpu) -> None:
         self.socket, self.state, self.config = directory / "s.sock", directory / "state", directory / "config.toml"
+        self.config.touch()  # a configuration that is named must be there
         self.environment = dict(gpu.env)
         self.stack = contextlib.ExitStack()
         self.daemon: subprocess.Popen[bytes] | None = None
