@@ -1,11 +1,16 @@
 """The proof of the tuner on the embedded GPU's engine in virtual time: deterministic, no clock, no root."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from gpsched.adaptive.knobs import Settings
 from gpsched.bench.tuner import mix as mixes
 from gpsched.bench.tuner import proof
+from gpsched.bench.tuner import result as results
 from gpsched.bench.tuner.bed import VirtualBed, actuate, defaults
 from gpsched.bench.tuner.control import Actuation
 from gpsched.bench.tuner.mix import Mix
@@ -111,3 +116,16 @@ def test_a_run_that_is_interrupted_keeps_every_window_it_has(web: Mix) -> None:
     assert found.before.best is not None
     assert {run.arm: len(run.spots) for run in found.runs} == {"oracle": 5, "tuner": 6}
     assert len(kept[5].mixes[0].before.tried) > 0  # of the grid, too
+
+
+def test_a_run_that_is_limited_ends_by_itself_with_what_it_has(tmp_path: Path) -> None:
+    """All mixes take minutes."""
+    path = tmp_path / "result.json"
+    command = [sys.executable, "-P", "-m", "gpsched.cli.main", "bench", "tuner"]
+    command += ["--limit", "5", "--arms", "gpsched", "--json", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert "ended before its time" in done.stderr
+    assert done.returncode in (0, 1)
+    found = results.read(path)
+    assert 1 <= len(found.mixes) < len(mixes.names())
+    assert found.mixes[0].before.tried
