@@ -53,7 +53,10 @@ void turns_publish(struct gpu *u, const struct ga_gpu *plan)
 		u->turn_left_ns = turn_ns(u);
 }
 
-/* A turn is time in which its process may run: the clock stands still while the GPU is reserved. */
+/*
+ * A turn is time in which its process may run: the clock stands still while the GPU is reserved. One that is nearly
+ * over ends with the reservation: then the next burst is farthest off, which controls that are under way would hold up.
+ */
 void turns_clock(struct gpu *u, __u64 now)
 {
 	bool stands = u->turn_since == NEVER;
@@ -62,6 +65,8 @@ void turns_clock(struct gpu *u, __u64 now)
 		return;
 	if (stands) {
 		u->turn_since = now;
+		if (u->turn_left_ns < turn_ns(u) / 4)
+			u->turn_left_ns = 0;
 		return;
 	}
 	tell_turn(u, now);

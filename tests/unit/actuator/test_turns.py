@@ -61,6 +61,25 @@ def test_reserved_time_does_not_count_as_turn(make_rig):
     until(lambda: rig.actuator.counters().turns > before)
 
 
+def test_a_turn_that_is_nearly_over_ends_with_a_reservation(make_rig):
+    """And not soon after it, when its controls might meet the next burst."""
+    rig = make_rig(best_effort=2)
+    in_turns(rig, 1_000_000, 1_000_000)
+    until(lambda: enabled(rig) == rig.be[:1])
+    time.sleep(0.8)
+    rig.trigger()
+    rig.launch()
+    rig.sync()
+    ended = now_ns()
+    until(lambda: enabled(rig) == rig.be[1:])
+    assert now_ns() - ended < 100_000_000
+    rig.trigger()
+    rig.launch()
+    rig.sync()
+    until(lambda: enabled(rig))
+    assert enabled(rig) == rig.be[1:], "that one has just begun"
+
+
 def test_after_a_reservation_only_the_turn_runs_again(make_rig):
     rig = make_rig(best_effort=2)
     in_turns(rig, 10_000_000, 10_000_000)
