@@ -236,6 +236,18 @@ for line in sys.stdin:
 """
 
 
+def test_jobs_that_pause_leave_their_turns_to_others(bed: Bed) -> None:
+    """Three units of 6 ms each 12 ms ask for more than the GPU; one at a time, half of each turn would be idle."""
+    jobs = [bed.stack.enter_context(cuda_job(bed.environment, "--kernel-us", "6000", "--rate", "83")) for _ in range(3)]
+    bed.begin()
+    for job in jobs:
+        bed.put(job, "be")
+    used = _best(lambda: min(1.0, sum(bed.used(jobs, 2.0))), lambda share: share > 0.8)
+    assert used > 0.7, "in turns alone it would be 0.5"
+    parts = bed.used(jobs, 2.0)
+    assert all(part > 0.6 * sum(parts) / 3 for part in parts)
+
+
 def test_a_process_on_two_gpus_is_handled_on_both_and_loses_what_it_abuses(bed: Bed) -> None:
     """Its hints take both GPUs from their jobs. Once it announces and never launches, it loses its reservations."""
     jobs = [bed.stack.enter_context(cuda_job(bed.environment | {"CUDA_VISIBLE_DEVICES": n})) for n in "01"]
