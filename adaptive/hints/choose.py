@@ -17,7 +17,7 @@ from gpsched.adaptive.hints.observations import Matcher, WakeKind
 
 MINIMUM = 16  # bursts that a candidate must have announced to be believed
 MINIMUM_BURST_END = 6  # requests that wait at a burst's end are a rare but clear sign
-MOST = 8  # triggers at once
+MOST = 4  # triggers at once: as many as the actuator takes
 _FALSE_SHARE = 0.01
 # A skipped period costs its bounded waste, which the budget limits; waiting requests are but a part of all.
 _FALSE_SHARES = {WakeKind.CLOCK: 0.1, WakeKind.BURST_END: 0.02}

@@ -190,7 +190,7 @@ class Chooser:
     def _from_rated(self, rated: list[choose.Rated]) -> Choice:
         why = "; ".join(choose.explain(*item, self.costs) for item in rated)
         triggers = [self._trigger(*item) for item in rated]
-        if self._source and self._waiting_seen() < choose.MINIMUM_BURST_END:
+        if self._source and self._waiting_seen() < choose.MINIMUM_BURST_END and len(triggers) < choose.MOST:
             triggers.append(choose.provisional(self._source))
         return Choice("sure", tuple(triggers), gain_us=round(self._gain(rated), 1), why=why)
 

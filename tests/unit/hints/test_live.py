@@ -12,11 +12,20 @@ from pathlib import Path
 import pytest
 
 from gpsched.adaptive import trace
+from gpsched.adaptive.hints import choose
 from gpsched.adaptive.hints.learner import HintLearner
 from gpsched.adaptive.hints.observations import Launch, Observation, Wake, WakeKind
 from gpsched.adaptive.hints.outputs import BurstBegan
 from tests.unit.hints import judge
-from tests.unit.hints.streams import Stream, arrivals, asyncio_server, batching_server, noise, plain_loop
+from tests.unit.hints.streams import (
+    Stream,
+    arrivals,
+    asyncio_server,
+    batching_server,
+    concurrent_server,
+    noise,
+    plain_loop,
+)
 
 
 COSTS = judge.COSTS
@@ -117,3 +126,14 @@ def test_services_under_load(server: str, shape: str, rate: float, least: float)
     assert sum(found.early) >= least * len(found.early) > 300
     assert found.vain <= 0.01 * found.reservations
     assert found.waste_us <= 0.01 * found.counted_us
+
+
+def test_a_service_of_many_threads_has_no_more_triggers_than_an_actuator_takes() -> None:
+    """A thread for each connection: the read of any of them, not of each."""
+    rng = random.Random(2)
+    learner = HintLearner(COSTS)
+    stream = concurrent_server(arrivals("poisson", 200.0, 600, rng), rng)
+    judged = judge.judge(learner, stream.sorted(), [truth.launch_us for truth in stream.bursts])
+    assert 1 <= len(learner.chosen().triggers) <= choose.MOST
+    margins = judged.margins[judge.WARM_UP :]
+    assert sum(margin >= 0.0 for margin in margins) > 0.7 * len(margins)  # it was 0.6, with eight triggers

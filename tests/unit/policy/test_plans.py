@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from gpsched.adaptive.actuator.plans import Mechanism, Role
 from gpsched.adaptive.config import Reservations
 from gpsched.adaptive.driver.types import Channel, ChannelGroup
+from gpsched.adaptive.hints import choose
 from gpsched.adaptive.hints.model import Choice, Trigger
 from gpsched.adaptive.hints.observations import Matcher, WakeKind, size_bucket
 from gpsched.adaptive.policy import plans
@@ -48,6 +49,17 @@ def test_triggers_of_an_idle_process_are_told_to_be_that(idle: bool, others: tup
     processes = [_process(1, "lc", 0, mechanism="reserve"), _process(2, "be", 0)]
     (plan,) = plans.build(processes, {1: choice}, SETTINGS).plans
     assert bool(plan.mechanism & Mechanism.WHEN_IDLE) == idle
+
+
+def test_all_triggers_of_a_choice_fit_into_a_plan() -> None:
+    """Eight were chosen for a service of eight threads, and four of them left out here: half of its bursts had none."""
+    hints = tuple(
+        Trigger(Matcher(WakeKind.SOCKET_READ, tid=tid), 300.0, 2000.0, 200.0, 1.0, 1.0, {})
+        for tid in range(1, choose.MOST + 1)
+    )
+    processes = [_process(1, "lc", 0, mechanism="hold"), _process(2, "be", 0)]
+    (plan,) = plans.build(processes, {1: Choice("sure", hints)}, SETTINGS).plans
+    assert [trigger.tid for trigger in plan.triggers] == [hint.matcher.tid for hint in hints]
 
 
 def test_an_lc_with_a_trigger_and_one_be() -> None:
