@@ -22,6 +22,7 @@ _FALSE_SHARE = 0.01
 # A skipped period costs its bounded waste, which the budget limits; waiting requests are but a part of all.
 _FALSE_SHARES = {WakeKind.CLOCK: 0.1, WakeKind.BURST_END: 0.02}
 _PATIENCE = {WakeKind.CLOCK: 0.0}  # its leads begin at an arbitrary time: their length tells nothing
+_TOLD_ENOUGH = 0.5  # of what the clock gains
 _ONE_FORGIVEN = 24  # occurrences that excuse one false one
 _LEAST_GAIN = 0.01  # of the switch time, averaged over all bursts
 _STARTS = 6
@@ -47,11 +48,20 @@ def rate(windows: Iterable[tuple[Matcher, LeadWindow]], last: Bursts, costs: Cos
 
 def select(rated: Sequence[Rated], costs: Costs, newest: int) -> list[Rated]:
     """Return the best set of triggers, best first; empty when the first launch is best. ``newest``: last burst."""
-    usable = [item for item in rated if objection(*item, costs) is None]
-    usable.sort(key=lambda item: Cover(newest).gain(item), reverse=True)
+    gains = [(Cover(newest).gain(item), item) for item in rated if objection(*item, costs) is None]
+    gains.sort(key=lambda pair: pair[0], reverse=True)
+    told = max((gain for gain, item in gains if item[0].kind != WakeKind.CLOCK), default=0.0)
+    usable = [item for gain, item in gains if not _guesses(item, gain, told)]
     # Greedy sets from several starts: the best single trigger may leave gaps that none fills.
     sets = [_extend(start, usable, costs, newest) for start in usable[:_STARTS]]
     return max(sets, key=lambda chosen: total_gain(chosen, newest), default=[])
+
+
+def _guesses(item: Rated, gain: float, told: float) -> bool:
+    """Whether this is a clock that errs more than wakes may, though wakes gain ``told``, half as much: not worth it."""
+    matcher, found = item
+    errs = matcher.kind == WakeKind.CLOCK and found.false > _FALSE_SHARE * found.samples
+    return errs and told >= _TOLD_ENOUGH * gain
 
 
 class Cover:

@@ -138,8 +138,10 @@ class PeriodicPredictor:
             self.next_us = expected + self.period_us
 
     def _trust(self, error: float) -> float:
-        """One request that was held up must not make the next ones seem to come later."""
+        """One request that was held up must not make the next ones seem to come later; several in a row do."""
         most = self._TRUSTED * self._usual_us + self._LEAST_US
+        if len(self._errors) == self._STEP_BURSTS and (min(self._errors) > most or max(self._errors) < -most):
+            return error
         self._usual_us += self._USUAL_GAIN * (min(abs(error), most) - self._usual_us)
         return max(-most, min(error, most))
 

@@ -229,6 +229,17 @@ def test_a_second_trigger_is_added_for_bursts_that_the_first_does_not_announce()
     assert {matcher for matcher, _ in chosen} == {Matcher(WakeKind.PIPE), Matcher(WakeKind.TIMER)}
 
 
+@pytest.mark.parametrize(("false", "lead", "chosen"), [(0, 170.0, True), (6, 170.0, False), (6, 30.0, True)])
+def test_a_clock_that_errs_gives_way_to_a_wake_that_tells_nearly_as_much(false: int, lead: float, chosen: bool) -> None:
+    clock = window([5_000.0] * (100 - false) + [NEVER] * false)
+    rated = choose.rate(
+        [(Matcher(WakeKind.CLOCK), clock), (Matcher(WakeKind.SOCKET_READ), window([lead] * 100))], last(100), COSTS
+    )
+    kinds = {matcher.kind for matcher, _ in choose.select(rated, COSTS, 100)}
+    assert (WakeKind.CLOCK in kinds) == chosen
+    assert kinds
+
+
 def test_the_earlier_of_two_good_triggers_does_not_win_by_being_early() -> None:
     """Both hide all; the steadier one wastes less."""
     rng = random.Random(1)

@@ -59,6 +59,7 @@ def test_a_rhythm_is_found_after_a_dozen_bursts(seed: int, jitter_us: float) -> 
 
 @given(seeds, jitters, st.lists(st.floats(0.5 * PERIOD_US, 20 * PERIOD_US), min_size=1, max_size=4))
 @example(0, 0.0, [1.005 * PERIOD_US])
+@example(0, 0.0, [1.0133 * PERIOD_US])
 def test_it_is_found_again_at_once_when_requests_pause_and_come_back(
     seed: int, jitter_us: float, pauses: list[float]
 ) -> None:
