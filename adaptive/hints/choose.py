@@ -74,7 +74,11 @@ class Cover:
     def gain(self, item: Rated) -> float:
         """What a trigger would add per burst, less what its waste is worth."""
         matcher, found = item
-        added = sum(max(worth - self._hidden.get(burst, 0.0), 0.0) for burst, worth in found.served.items())
+        if self._hidden:
+            known = self._hidden.get
+            added = sum(us - before for burst, us in found.served.items() if us > (before := known(burst, 0.0)))
+        else:
+            added = found.worth_us
         kept = 1.0 - _GENERAL_BONUS * matcher.conditions
         return added * kept / self._bursts - WASTE_WEIGHT * found.waste_us
 
@@ -100,6 +104,8 @@ def _extend(start: Rated, usable: list[Rated], costs: Costs, newest: int) -> lis
 
 def _prune(chosen: list[Rated], costs: Costs, newest: int) -> list[Rated]:
     """Drop what later additions made superfluous."""
+    if len(chosen) < 2:
+        return chosen
     for item in list(chosen):
         others = [other for other in chosen if other is not item]
         lost = total_gain(chosen, newest) - total_gain(others, newest)

@@ -24,6 +24,7 @@ class Evaluation(msgspec.Struct, frozen=True):
     ``margin_us``  least time before the launch that a reservation will begin, for the leads seen (1 % apart)
     ``shortest_us`` about P1 and ``longest_us`` P95 of the leads of first occurrences; ``announced`` bursts in all
     ``served``     µs hidden of each of the last ``LeadWindow.SIZE`` bursts, less where it may be late, half where it is
+    ``worth_us``   the sum of what is above 0 of these: what the candidate is worth alone
     ``in_time``    share of these that were reserved ``Costs.need_us`` (or all of a shorter lead) before the launch
     ``precision``  share of the occurrences that a burst followed within the limit; ``recall`` share of bursts announced
     """
@@ -40,6 +41,7 @@ class Evaluation(msgspec.Struct, frozen=True):
     waste_us: float
     waste_share: float
     served: dict[int, float]
+    worth_us: float
     leads_us: dict[str, float]
     shortest_us: float
     longest_us: float
@@ -198,6 +200,11 @@ def _evaluate_limit(
     in_time = {burst: lead - offset for burst, lead in earliest.items() if lead - offset >= least}
     safe = costs.lead_us - 1.0
     oldest = last.newest - LeadWindow.SIZE
+    served = {
+        burst: us * (1.0 if (margin := in_time.get(burst, 0.0)) >= safe else _UNSAFE if margin else _LATE)
+        for burst, us in hidden.items()
+        if burst > oldest
+    }
     return Evaluation(
         offset_us=offset,
         limit_us=limit,
@@ -210,11 +217,8 @@ def _evaluate_limit(
         hidden_us=sum(hidden.values()) / seen,
         waste_us=wasted * last.interval_us,
         waste_share=wasted,
-        served={
-            burst: us * (1.0 if (margin := in_time.get(burst, 0.0)) >= safe else _UNSAFE if margin else _LATE)
-            for burst, us in hidden.items()
-            if burst > oldest
-        },
+        served=served,
+        worth_us=sum(us for us in served.values() if us > 0.0),
         leads_us=quantiles(within),
         shortest_us=_shortest(firsts),
         longest_us=quantile(firsts, 95),
