@@ -99,8 +99,9 @@ class Space:
         """Return the nearest settings that a window can tell apart."""
         found = {name: self._value(KNOBS[name], float(at)) for name, at in zip(self.names, point, strict=True)}
         settings = {**self.base, **found}
-        if settings.get(LEVEL) == "timeslice":  # nothing is reserved: one setting, not many that mean the same
-            settings |= {name: self.base[name] for name in (SHIFT, QUIET) if name in self.names}
+        # One setting, not many that mean the same: nothing is reserved, or nobody is kept off once the burst is over.
+        idle = {"timeslice": (SHIFT, QUIET), "hold": (QUIET,)}.get(str(settings.get(LEVEL)), ())
+        settings |= {name: self.base[name] for name in idle if name in self.names}
         if SHARE in self.names:
             settings[SHARE] = max(float(settings[SHARE]), self._floor)
         return settings

@@ -116,21 +116,10 @@ def window(
 
 
 class Run:
-    """Windows of a surface, one after another. ``missed`` and ``reached`` (true progress) grow with each.
+    """Windows of a surface, one after another. ``missed`` and ``reached`` (true progress) grow with each."""
 
-    ``told``: whether the tuner sees how requests crowd.
-    """
-
-    def __init__(
-        self,
-        surface: Surface,
-        seed: int = 0,
-        points: Sequence[Point] = (),
-        tuner: GpuTuner | None = None,
-        *,
-        told: bool = True,
-    ) -> None:
-        self.surface, self._random, self._told = surface, np.random.default_rng(seed), told
+    def __init__(self, surface: Surface, seed: int = 0, points: Sequence[Point] = (), tuner: GpuTuner | None = None):
+        self.surface, self._random = surface, np.random.default_rng(seed)
         self.tuner = tuner or GpuTuner(lambda _key: points, seed=seed)
         self.settings: Settings = dict(DEFAULTS)
         self.work = work(surface.jobs)
@@ -152,7 +141,6 @@ class Run:
         measured = truth * (1 + self._random.normal(0, surface.noise[1]))
         bursts = int(self._random.poisson(2 * surface.rate_hz))
         now_s = 2.0 * len(self.steps)
-        crowd = crowd if self._told else 1.0
         seen = window(self.settings, latency, measured, surface.limit_us, bursts, time_s=now_s, crowd=crowd)
         demand = Demand(surface.rate_hz, ALONE_US, surface.rate_hz * ALONE_US / 1e6, surface.limit_us, surface.jobs)
         step = self.tuner.step(Observed(seen, self.work, demand))

@@ -157,6 +157,16 @@ def test_only_what_matters_is_searched() -> None:
     assert BE_SLICE not in relevant(work(closed={BE_SLICE: 3}))
 
 
+def test_knobs_that_do_nothing_at_a_level_make_no_other_setting_of_it() -> None:
+    space = Space(work(2))
+    moved = {SHIFT: 400, QUIET: 2000}
+    same = {
+        level: [name for name in moved if space.complete(DEFAULTS | moved | {LEVEL: level})[name] == DEFAULTS[name]]
+        for level in LEVELS
+    }
+    assert same == {"timeslice": [SHIFT, QUIET], "reserve": [], "hold": [QUIET]}
+
+
 def test_what_is_closed_stays() -> None:
     space = Space(work(closed={BE_SLICE: 7}))
     assert all(each[BE_SLICE] == 7 for each in space.sample(20, np.random.default_rng(0)))
