@@ -124,7 +124,8 @@ class Daemon:
             self._probes.forget(os.getpid())  # a scan opens a client of its own for a moment
             selector.register(self._probes.fileno(), selectors.EVENT_READ, self._on_events)
             selector.register(self._node.keeper.fileno(), selectors.EVENT_READ, self._node.reap)
-            selector.register(self._node.steering.fileno(), selectors.EVENT_READ, self._node.steering.check)
+            execution = self._node.steering.execution
+            selector.register(execution.fileno(), selectors.EVENT_READ, execution.check)
             api = ApiServer(self._socket_path, selector, self._reads(), self._changes())
             stack.callback(api.close)
             self._node.adopt_running()

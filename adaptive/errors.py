@@ -68,3 +68,19 @@ class NoGpuError(GpschedError):
         super().__init__(
             f"process {pid} has no GPU context; attach it once it uses CUDA, or start it with: gpsched run"
         )
+
+
+class NotManagedError(GpschedError):
+    """The process is not managed. Field: ``pid``."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        super().__init__(f"process {pid} is not managed; see: gpsched list")
+
+
+class NotLatencyCriticalError(GpschedError):
+    """Only latency-critical processes have hints. Field: ``pid``."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        super().__init__(f"process {pid} is best-effort, which has no hints; see: gpsched list")

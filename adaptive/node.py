@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -10,13 +10,16 @@ from gpsched.adaptive.actuator.actuator import Actuator
 from gpsched.adaptive.config import Config
 from gpsched.adaptive.discovery import Discovery
 from gpsched.adaptive.driver.module_level import ModuleLevel
-from gpsched.adaptive.errors import GpschedError, NoGpuError, ProcessGoneError, UsageError
+from gpsched.adaptive.enforcing import enforce
+from gpsched.adaptive.errors import NotLatencyCriticalError, NotManagedError, ProcessGoneError
+from gpsched.adaptive.execution import StartActuator
 from gpsched.adaptive.freezing import Freezes
 from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.hints.model import HintsReport
 from gpsched.adaptive.measure import Measurement
 from gpsched.adaptive.measuring import measurement
-from gpsched.adaptive.model import ATTACHABLE, Class, Level, ProcessView
+from gpsched.adaptive.membership import Membership, Watching, lives
+from gpsched.adaptive.model import ProcessView
 from gpsched.adaptive.policy.timeslice import Decision, decide
 from gpsched.adaptive.probes.events import (
     AtOnce,
@@ -34,58 +37,24 @@ from gpsched.adaptive.probes.events import (
 )
 from gpsched.adaptive.settings import LiveSettings
 from gpsched.adaptive.slices import SliceKeeper
-from gpsched.adaptive.steering import StartActuator, Steering
+from gpsched.adaptive.steering import Steering
 from gpsched.adaptive.undo import UndoLog
 from gpsched.adaptive.views import GpuNumbers, process_view
-from gpsched.adaptive.workloads import procinfo, rules
-from gpsched.adaptive.workloads.registry import Process, Registry
+from gpsched.adaptive.workloads import procinfo
+from gpsched.adaptive.workloads.registry import Registry
 
 
 log = logging.getLogger(__name__)
 
-_THROUGH_MODULE = "slices by the driver module, which undoes them should gpsched die"
 
-
-class NotManagedError(GpschedError):
-    """The process is not managed. Field: ``pid``."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        super().__init__(f"process {pid} is not managed; see: gpsched list")
-
-
-class NotLatencyCriticalError(GpschedError):
-    """Only latency-critical processes have hints. Field: ``pid``."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        super().__init__(f"process {pid} is best-effort, which has no hints; see: gpsched list")
-
-
-class Prober(Protocol):
+class Prober(Watching, Protocol):
     """What the node needs of the probes."""
 
-    def manage(self, pid: int, class_: Class) -> None: ...  # noqa: D102
     def send_fast(self, pid: int, enabled: bool, *, at_once: AtOnce) -> None: ...  # noqa: D102
     @property
     def fast_ring(self) -> int: ...  # noqa: D102
-    def forget(self, pid: int) -> None: ...  # noqa: D102
     def counters(self, pid: int) -> dict[str, int]: ...  # noqa: D102
     def lost(self) -> int: ...  # noqa: D102
-
-
-class _Terms(NamedTuple):
-    """How a process counts among others: the fields of the same names of ``Process``, in the same order."""
-
-    tenant: str
-    slo_us: float | None
-    priority: int
-    weight: float
-    service: str
-
-
-def _terms_of(process: Process) -> _Terms:
-    return _Terms(process.tenant, process.slo_us, process.priority, process.weight, process.family)
 
 
 class Node:
@@ -108,6 +77,7 @@ class Node:
         self.keeper = SliceKeeper(undo, module=module)
         self._undo = undo
         self._probes = probes
+        self._members = Membership(self.registry, probes, lambda: self.config.rule, self._remove)
         self._discovery = Discovery(self.registry, self.keeper)
         self._lost = 0
         self._numbers = GpuNumbers()
@@ -125,21 +95,16 @@ class Node:
             case RmAlloc() | RmFree() | RmControl() | RmDup():
                 self._on_rm(event)
             case ProcFork():
-                self._on_fork(event)
+                self._members.follow(event.parent, event.pid)
             case ProcExec():
                 self._on_exec(event)
             case ProcExit():
                 self._remove(event.pid)
 
     def _on_rm(self, event: RmAlloc | RmFree | RmControl | RmDup) -> None:
-        process = self.registry.get(event.pid) or self._classify(event.pid)
+        process = self.registry.get(event.pid) or self._members.classify(event.pid)
         if process is not None and self._discovery.feed(process, event):
             self.apply()
-
-    def _on_fork(self, event: ProcFork) -> None:
-        parent = self.registry.get(event.parent)
-        if parent is not None:
-            self._add(event.pid, parent.class_, f"child of {event.parent}", _terms_of(parent))
 
     def _on_exec(self, event: ProcExec) -> None:
         """A new program: its descriptors of the driver, and with them its clients, are closed."""
@@ -152,21 +117,6 @@ class Node:
             process.info = procinfo.read(event.pid)
         except ProcessGoneError:
             self._remove(event.pid)
-
-    def _classify(self, pid: int) -> Process | None:
-        """A process that just opened the driver: the rules decide, and what no rule names is left alone."""
-        try:
-            info = procinfo.read(pid)
-        except ProcessGoneError:
-            return None
-        rule = rules.match(info, self.config.rule)
-        if rule is None or rule.class_ == "unmanaged":
-            self._probes.forget(pid)
-            return None
-        name = rule.name or f"{self.config.rule.index(rule)}"
-        source = f"rule {name}"
-        terms = _Terms(rules.tenant(info, rule), rule.slo_us, rule.priority, rule.weight, source)
-        return self._add(pid, rule.class_, source, terms)
 
     # ---- what users ask for
 
@@ -185,22 +135,9 @@ class Node:
 
         Raises ``UsageError``, ``ProcessGoneError``, ``NoGpuError``.
         """
-        class_ = next((known for known in ATTACHABLE if known == name), None)
-        if class_ is None:
-            raise UsageError(f"unknown class {name!r}; use one of {', '.join(ATTACHABLE)}")
-        if class_ == "be" and slo_us is not None:
-            raise UsageError("a best-effort process has no latency objective; leave out --slo or use --class lc")
-        info = procinfo.read(pid)
-        terms = _Terms(tenant or info.user, slo_us, priority, weight, str(pid))
-        family = [pid, *procinfo.children(pid)]
-        users = [member for member in family if procinfo.has_driver_open(member)]
-        if not starting and not users:
-            raise NoGpuError(pid)
-        for member in family:
-            source = "attach" if member == pid else f"child of {pid}"
-            source = "run" if starting else source
-            if self._add(member, class_, source, terms) and member in users:
-                self._scan(member)
+        users = self._members.attach(pid, name, slo_us, tenant, starting=starting, priority=priority, weight=weight)
+        for user in users:
+            self._scan(user)
         self.apply()
 
     def detach(self, pid: int) -> None:
@@ -222,7 +159,7 @@ class Node:
     def adopt_running(self) -> None:
         """Apply the rules to the processes that use the driver already."""
         for pid in procinfo.driver_users():
-            if self.registry.get(pid) is None and self._classify(pid) is not None:
+            if self.registry.get(pid) is None and self._members.classify(pid) is not None:
                 self._scan(pid)
         self.apply()
 
@@ -231,7 +168,7 @@ class Node:
         self.config = config
         self.steering.reconfigure(config)
         for process in self.registry:
-            if process.source.startswith("rule ") and self._classify(process.pid) is None:
+            if process.source.startswith("rule ") and self._members.classify(process.pid) is None:
                 self._release(process.pid)
         self.adopt_running()
 
@@ -266,7 +203,7 @@ class Node:
         ``read_us`` as for ``Steering.tick``.
         """
         for process in self.registry:
-            if not self._lives(process):
+            if not lives(process):
                 self._remove(process.pid)
         if (lost := self._probes.lost()) > self._lost:
             self.steering.lost(lost - self._lost)
@@ -289,7 +226,7 @@ class Node:
         if self.config.reservations.level == "freeze":
             decisions = dict.fromkeys(decisions, Decision(None, "own slice at level freeze"))
         for process in self.registry:
-            self._apply_to(process, decisions)
+            enforce(process, decisions, self.keeper, self._launches)
         self.steering.freezing.follow(list(self.registry))
         self.steering.publish()
 
@@ -315,33 +252,6 @@ class Node:
     def _note(self, gpus: list[int]) -> str | None:
         return next((note for gpu in gpus if (note := self.settings.note(gpu))), None)
 
-    def _apply_to(self, process: Process, decisions: dict[tuple[int, int | None], Decision]) -> None:
-        groups = process.compute_groups()
-        reasons = []
-        reached = bool(groups)
-        failures = self.keeper.failures
-        for group in groups:
-            decision = decisions[process.pid, group.group.gpu_id]
-            reached &= self.keeper.want(process, group, decision.timeslice_us)
-            reasons.append(decision.reason)
-        through_module = bool(groups) and all(self.keeper.in_module(process, group) for group in groups)
-        process.level = self._level(process, through_module) if reached else "observe"
-        if groups and not reached:
-            process.reason = f"control failed: {self.keeper.last_failure}"
-        else:
-            reasons += [process.hint_reason, process.restraint, _THROUGH_MODULE if through_module else ""]
-            process.reason = "; ".join(filter(None, dict.fromkeys(reasons))) or "no GPU context yet"
-        process.out_of_control = self.keeper.failures > failures or (not groups and self._launches(process.pid))
-        if process.out_of_control and not groups:
-            process.reason = "launches GPU work, but no channel group of it is known"
-
-    @staticmethod
-    def _level(process: Process, through_module: bool) -> Level:
-        """A reservation's rung says more about its latency than the way its slices take."""
-        if process.runs_as == "unmanaged":
-            return "observe"
-        return "module" if through_module and process.mechanism == "timeslice" else process.mechanism
-
     def _count_calls(self) -> None:
         for process in self.registry:
             if process.class_ == "be":
@@ -351,26 +261,6 @@ class Node:
         """Whether the process uses a GPU, and not only did so before it became another program."""
         calls = self._probes.counters(pid)
         return any(calls.get(kind) for kind in ("launch", "graph_launch")) and procinfo.has_driver_open(pid)
-
-    def _add(self, pid: int, class_: Class, source: str, terms: _Terms) -> Process | None:
-        """Register the process or change its class; None when it is gone already."""
-        try:
-            info = procinfo.read(pid)
-            self._probes.manage(pid, class_)
-        except ProcessGoneError:
-            return None
-        process = self.registry.get(pid)
-        if process is not None and process.info.start_ticks != info.start_ticks:
-            self._remove(pid)
-            self._probes.manage(pid, class_)
-            process = None
-        if process is None:
-            process = Process(info, class_, source, *terms)
-            self.registry.put(process)
-        else:
-            process.class_, process.source = class_, source
-            process.tenant, process.slo_us, process.priority, process.weight, process.service = terms
-        return process
 
     def _scan(self, pid: int) -> None:
         process = self.registry.get(pid)
@@ -391,7 +281,7 @@ class Node:
         self._probes.forget(pid)
         self.steering.publish()
         kept = [group for group in process.groups.values() if not self.keeper.want(process, group, None)]
-        if any(group.original_us is not None for group in kept) and self._lives(process):
+        if any(group.original_us is not None for group in kept) and lives(process):
             log.warning("process %d keeps changed settings; gpsched restore tries again", pid)
             self.keeper.close(process)
         else:
@@ -410,9 +300,3 @@ class Node:
         self.registry.remove(pid)
         self.steering.forget(pid)
         self._discovery.forget(pid)
-
-    def _lives(self, process: Process) -> bool:
-        try:
-            return procinfo.start_ticks(process.pid) == process.info.start_ticks
-        except ProcessGoneError:
-            return False

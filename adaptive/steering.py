@@ -5,19 +5,17 @@ turns both into plans, and the actuator executes them without us.
 """
 
 import logging
-import select
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpsched.adaptive.actuator.actuator import Actuator
-from gpsched.adaptive.actuator.errors import ActuatorGoneError, ActuatorMissingError, PlanLimitError, PlanRefusedError
-from gpsched.adaptive.actuator.plans import Plan, PlanSet
+from gpsched.adaptive.actuator.plans import Plan
 from gpsched.adaptive.actuator.records import Record
 from gpsched.adaptive.config import Config
 from gpsched.adaptive.contention import Contention
-from gpsched.adaptive.driver.files import DriverFiles
-from gpsched.adaptive.errors import GpschedError, ProcessGoneError
+from gpsched.adaptive.execution import Execution, StartActuator
+from gpsched.adaptive.fastway import FastWay, Send
 from gpsched.adaptive.freezing import Freezes, Freezing
 from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.hints.observations import Lost, Tick
@@ -28,20 +26,16 @@ from gpsched.adaptive.measure import BurstLog
 from gpsched.adaptive.model import Level, ProcessView
 from gpsched.adaptive.policy import plans
 from gpsched.adaptive.policy.situation import Situation
-from gpsched.adaptive.probes.events import AtOnce, Event, Hint, Kind, encode_hint
+from gpsched.adaptive.probes.events import Event, Hint, Kind, encode_hint
 from gpsched.adaptive.reckoning import Reckoning, reacted_us
 from gpsched.adaptive.slices import SliceKeeper
 from gpsched.adaptive.telemetry import Telemetry
-from gpsched.adaptive.workloads.registry import Group, Process, Registry
+from gpsched.adaptive.workloads.registry import Process, Registry
 
 
 log = logging.getLogger(__name__)
 
 _BUSY_S = 1.0
-_RETRY_S = 10.0  # an actuator that died is started again no sooner
-
-
-StartActuator = Callable[[Callable[[int], DriverFiles], int], Actuator]
 
 
 class Steering:
@@ -56,7 +50,7 @@ class Steering:
         config: Config,
         registry: Registry,
         keeper: SliceKeeper,
-        send_fast: Callable[[int, bool, AtOnce], None],
+        send_fast: Send,
         ring: Callable[[], int],
         start: StartActuator = Actuator,
         costs: Mapping[str, Costs] = LEVELS,
@@ -65,17 +59,12 @@ class Steering:
         self.config = config
         self.tuned: Mapping[int | None, Config] = {}  # of single GPUs, where they differ
         self.freezing = Freezing(freezer, config.reservations)
-        self._watched: frozenset[int] = frozenset()  # latency-critical processes whose events must wake us
-        self._sent: dict[int, tuple[bool, AtOnce]] = {}  # what was last asked of ``send_fast``
+        self._fast = FastWay(send_fast)
         self._costs = costs
-        self._registry, self._keeper, self._send_fast, self._ring = registry, keeper, send_fast, ring
-        self._start = start
+        self._registry = registry
         self._seen = 0.0
-        self._actuator: Actuator | None = None
-        self._published = PlanSet(gpus=())
-        self._not_before = 0.0
-        self._ends = select.epoll()
         self._changed = False
+        self.execution = Execution(registry, keeper, ring, start, started=self.freezing.spare, renew=self._decide_anew)
         self.records: dict[int, list[Record]] = {}
         self._telemetry = Telemetry()
         self._reckoning = Reckoning(costs)
@@ -101,7 +90,7 @@ class Steering:
     def urgent(self) -> bool:
         """Whether ``tick`` should come every few ms: a process that depends on what we tell in time did something."""
         recent = time.monotonic() - self._seen < _BUSY_S
-        return recent and any(at_once != "nothing" for _, at_once in self._sent.values())
+        return recent and self._fast.wakes
 
     def lost(self, count: int) -> None:
         """Events were lost: what is pending can no longer be trusted."""
@@ -118,30 +107,14 @@ class Steering:
         for pid, output in self.learners.tell_all(Tick(now)):
             self._take(pid, output)
         self.freezing.update()
-        if self._actuator is not None:
-            for record in self._actuator.records():
-                self._record(record)
-            if any(len(gpu.turns_us) > 1 for gpu in self._published.gpus):
-                self._telemetry.occupancy.turns(self._published, self._actuator.turns(), now)
+        for record in self.execution.records():
+            self._record(record)
+        if (turns := self.execution.turns()) is not None:
+            self._telemetry.occupancy.turns(self.execution.published, turns, now)
         before = dict(self.contention.together)
         self._changed |= self.contention.update(self.config, self.tuned)
         if self.contention.together != before:  # other slices, other waits: no level is to be judged by that
             self._levels.forget_outcomes()
-
-    def fileno(self) -> int:
-        """Descriptor that is readable when ``check`` is due."""
-        return self._ends.fileno()
-
-    def check(self) -> None:
-        """See what the actuator says; when it died, everything it had done is undone."""
-        if self._actuator is None:
-            return
-        try:
-            self._actuator.check()
-        except ActuatorGoneError as error:
-            self._drop(error)
-        except PlanRefusedError as error:
-            log.warning("%s", error)
 
     # ---- what follows
 
@@ -163,7 +136,7 @@ class Steering:
                     self._config_of(process).reservations,
                     self.config.reservations.waste_budget,
                     worth=process.pid in beside_be | others_wait and not process.restraint,
-                    actuator=self._may_run,
+                    actuator=self.execution.may_run,
                 )
 
     def publish(self) -> None:
@@ -173,36 +146,19 @@ class Steering:
         frozen = self.config.reservations.level == "freeze"  # then nothing is asked of the driver
         processes = () if frozen else self._registry
         plan_set = plans.build(processes, self.learners.choices(), self.config.reservations, tuned, situation)
-        if plan_set == self._published and self._watched != self.freezing.watched:
-            self._follow(plan_set)
-        if plan_set == self._published or (self._actuator is None and not plan_set.gpus):
-            return
-        actuator = self._running()
-        if actuator is None:
-            return
-        try:
-            self._guard(plan_set)
-            actuator.publish(plan_set)
-            self._unguard(self._published, plan_set)
-            self._follow(plan_set)
-            self._published = plan_set
-        except ActuatorGoneError as error:
-            self._drop(error)
-        except ProcessGoneError:
-            self._changed = True  # its exit will be told; the next plans are without it
-        except (PlanLimitError, PlanRefusedError, GpschedError) as error:
-            log.warning("%s", error)
+        if self.execution.publish(plan_set) or self._fast.is_behind(self.freezing.watched):
+            self._fast.follow(self.execution.published, self.freezing.watched, self._predicts)
 
     def situation(self) -> Situation:
         """Return what plans and slices depend on beside the processes."""
-        return self.contention.situation(self.config, lambda: self._running() is not None)
+        return self.contention.situation(self.config, lambda: self.execution.runs)
 
     def turns(self) -> frozenset[int | None]:
         """GPUs whose best-effort processes take turns."""
         together = self.contention.together
         several = {gpu for gpu, (_, be) in plans.sharing(self._registry).items() if len(be) > 1}
         crowded = frozenset(several - together.keys())
-        return crowded if crowded and self._running() is not None else frozenset()
+        return crowded if crowded and self.execution.runs else frozenset()
 
     def forget(self, pid: int) -> None:
         """The process ended or is left alone."""
@@ -213,7 +169,7 @@ class Steering:
         self._levels.forget(pid)
         self.records.pop(pid, None)
         self.freezing.forget(pid)
-        self._sent.pop(pid, None)
+        self._fast.forget(pid)
 
     def replaced(self, pid: int) -> None:
         """The process runs another program: its hold agent is gone."""
@@ -240,7 +196,7 @@ class Steering:
 
     def levels(self, pid: int) -> tuple[Level, ...]:
         """Return the levels that this process could have."""
-        return self._levels.possible(pid, actuator=self._may_run)
+        return self._levels.possible(pid, actuator=self.execution.may_run)
 
     def figures(self, pid: int) -> dict[str, Any]:
         """Return the optional fields of the process' view."""
@@ -250,12 +206,12 @@ class Steering:
     def close(self) -> None:
         """End the actuator; it undoes everything. What is stopped runs again."""
         self.freezing.close()
-        if self._actuator is not None:
-            self._actuator.stop()
-            self._actuator = None
-        self._published = PlanSet(gpus=())
+        self.execution.close()
 
     # ---- inside
+
+    def _decide_anew(self) -> None:
+        self._changed = True
 
     def _record(self, record: Record) -> None:
         """Take what the actuator did for one reservation."""
@@ -307,13 +263,8 @@ class Steering:
 
     def _announce(self, pid: int, start_us: float, hint: Hint) -> None:
         """A predicted arrival: no event in the kernel tells the actuator of it."""
-        if self._actuator is not None and any(
-            plan.pid == pid and self._predicts(plan) for plan in self._published.plans
-        ):
-            try:
-                self._actuator.announce(encode_hint(round(start_us * 1000), pid, hint))
-            except ActuatorGoneError as error:
-                self._drop(error)
+        if any(plan.pid == pid and self._predicts(plan) for plan in self.execution.published.plans):
+            self.execution.announce(encode_hint(round(start_us * 1000), pid, hint))
 
     def _predicts(self, plan: Plan) -> bool:
         """Whether the plan waits for our announcements; the program's own hints reach the actuator by themselves."""
@@ -328,7 +279,7 @@ class Steering:
 
     def _due_us(self, record: Record) -> float | None:
         """How long after its trigger a reservation was to begin; a hint names a time that the record does not have."""
-        for plan in self._published.plans:
+        for plan in self.execution.published.plans:
             if plan.pid == record.pid and record.trigger < len(plan.triggers):
                 trigger = plan.triggers[record.trigger]
                 return None if trigger.kind == Kind.HINT else float(trigger.offset_us)
@@ -337,71 +288,3 @@ class Steering:
     def _need_us(self, pid: int) -> float:
         process = self._registry.get(pid)
         return self._costs[process.mechanism].need_us if process else 0.0
-
-    @property
-    def _may_run(self) -> bool:
-        """Whether the actuator runs or may be started."""
-        return self._actuator is not None or time.monotonic() >= self._not_before
-
-    def _running(self) -> Actuator | None:
-        if self._actuator is None and self._may_run:
-            try:
-                self._actuator = self._start(self._keeper.files, self._ring())
-            except (ActuatorMissingError, OSError) as error:
-                log.warning("%s; levels above timeslice are off", error)
-                self._not_before = float("inf")
-                return None
-            self._published = PlanSet(gpus=())
-            self.freezing.spare(self._actuator.pid)
-            self._ends.register(self._actuator.fileno(), select.EPOLLIN)
-        return self._actuator
-
-    def _drop(self, error: ActuatorGoneError) -> None:
-        """It is gone and everything undone, slices included; another one is started after a while."""
-        log.warning("%s", error)
-        for member in self._published.members:
-            process = self._registry.get(member.pid)
-            group = process.groups.get(member.group.key) if process else None
-            if group is not None and member.original_us:
-                group.timeslice_us = member.original_us
-        if self._actuator is not None:
-            self._actuator.stop()
-        self._actuator, self._published = None, PlanSet(gpus=())
-        self._not_before = time.monotonic() + _RETRY_S
-        self._changed = True
-
-    def _follow(self, plan_set: PlanSet) -> None:
-        """Only processes with a plan pay for the second copy of their events, jobs in turns for that of their pauses.
-
-        It need not wake us, unless we must stop somebody ourselves, or tell the actuator at each burst what no event
-        of the kernel does: then we have to be quick, too.
-        """
-        self._watched = self.freezing.watched
-        wanted: dict[int, tuple[bool, AtOnce]] = dict.fromkeys(self._watched, (False, "all"))
-        for plan in plan_set.plans:
-            at_once: AtOnce = "bursts" if self._predicts(plan) else "nothing"
-            wanted[plan.pid] = True, "all" if plan.pid in self._watched else at_once
-        wanted |= dict.fromkeys(plan_set.in_turns, (True, "nothing"))
-        for pid in self._sent.keys() | wanted.keys():
-            before, now = (each.get(pid, (False, "nothing")) for each in (self._sent, wanted))
-            if now != before:
-                self._send_fast(pid, *now)
-        self._sent = wanted
-
-    def _guard(self, plan_set: PlanSet) -> None:
-        for process, group in self._switched(plan_set):
-            self._keeper.guard(process, group)
-
-    def _unguard(self, before: PlanSet, now: PlanSet) -> None:
-        kept = {member.key for member in now.members if member.may_be_off}
-        for process, group in self._switched(before):
-            if (process.pid, *group.key) not in kept:
-                self._keeper.unguard(process, group)
-
-    def _switched(self, plan_set: PlanSet) -> Iterator[tuple[Process, Group]]:
-        """The groups whose channels may be disabled at times."""
-        for member in plan_set.members:
-            process = self._registry.get(member.pid)
-            group = process.groups.get(member.group.key) if process else None
-            if process is not None and group is not None and member.may_be_off:
-                yield process, group

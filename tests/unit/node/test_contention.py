@@ -306,7 +306,7 @@ def planned(machine: Machine) -> Iterator[list[PlanSet]]:
     reader, writer = os.pipe()
     actuator = SimpleNamespace(pid=1, fileno=lambda: reader, records=list, stop=lambda: None, publish=published.append)
     machine.probes.send_fast = lambda *_args, **_named: None  # type: ignore[method-assign]
-    machine.node.steering._start = lambda _files, _ring: actuator  # type: ignore[assignment,return-value]
+    machine.node.steering.execution.start = lambda _files, _ring: actuator  # type: ignore[assignment,return-value]
     yield published
     os.close(reader)
     os.close(writer)

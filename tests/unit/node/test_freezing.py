@@ -288,7 +288,7 @@ class Frozen(Machine):
         self.restart_node(None)
 
     def restart_node(self, actuator: Callable[..., object] | None) -> None:
-        start = actuator or self.node.steering._start
+        start = actuator or self.node.steering.execution.start
         self.node = Node(Config(), self.probes, self.undo, start, freezer=self.freezer)  # type: ignore[arg-type]
         self.node.keeper.control = self.gpu.control  # type: ignore[method-assign,assignment]
 

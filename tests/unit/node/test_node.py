@@ -13,8 +13,15 @@ from gpsched.adaptive.actuator.errors import ActuatorMissingError
 from gpsched.adaptive.config import Config, Rule
 from gpsched.adaptive.driver.errors import ControlError, HandleGoneError
 from gpsched.adaptive.driver.types import ChannelGroup
-from gpsched.adaptive.errors import GpschedError, NoGpuError, ProcessGoneError, UsageError
-from gpsched.adaptive.node import Node, NotLatencyCriticalError, NotManagedError
+from gpsched.adaptive.errors import (
+    GpschedError,
+    NoGpuError,
+    NotLatencyCriticalError,
+    NotManagedError,
+    ProcessGoneError,
+    UsageError,
+)
+from gpsched.adaptive.node import Node
 from gpsched.adaptive.probes.events import Call, CudaEvent, ProcExec, ProcExit, ProcFork, RmAlloc, RmControl, RmFree
 from gpsched.adaptive.undo import UndoLog
 from gpsched.adaptive.workloads import procinfo
