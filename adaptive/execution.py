@@ -11,6 +11,7 @@ from gpsched.adaptive.actuator.plans import PlanSet
 from gpsched.adaptive.actuator.records import Record
 from gpsched.adaptive.driver.files import DriverFiles
 from gpsched.adaptive.errors import GpschedError, ProcessGoneError
+from gpsched.adaptive.probes.events import Kind
 from gpsched.adaptive.slices import SliceKeeper
 from gpsched.adaptive.workloads.registry import Group, Process, Registry
 
@@ -92,6 +93,14 @@ class Execution:
     def records(self) -> list[Record]:
         """Return the reservations that ended since the last call."""
         return self._actuator.records() if self._actuator is not None else []
+
+    def due_us(self, record: Record) -> float | None:
+        """How long after its trigger a reservation was to begin; a hint names a time that the record does not have."""
+        for plan in self.published.plans:
+            if plan.pid == record.pid and record.trigger < len(plan.triggers):
+                trigger = plan.triggers[record.trigger]
+                return None if trigger.kind == Kind.HINT else float(trigger.offset_us)
+        return None
 
     def turns(self) -> list[list[int]] | None:
         """Return how many ns each turn of each GPU has had; None where nobody takes turns."""

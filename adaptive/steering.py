@@ -65,7 +65,6 @@ class Steering:
         self._seen = 0.0
         self._changed = False
         self.execution = Execution(registry, keeper, ring, start, started=self.freezing.spare, renew=self._decide_anew)
-        self.records: dict[int, list[Record]] = {}
         self._telemetry = Telemetry()
         self._reckoning = Reckoning(costs)
         self.log = BurstLog()
@@ -167,7 +166,6 @@ class Steering:
         self._telemetry.forget(pid)
         self.log.forget(pid)
         self._levels.forget(pid)
-        self.records.pop(pid, None)
         self.freezing.forget(pid)
         self._fast.forget(pid)
 
@@ -219,7 +217,7 @@ class Steering:
         process = self._registry.get(record.pid)
         if process is not None and process.mechanism == "timeslice":
             return  # only its place in the order
-        level, due_us = process.mechanism if process else "", self._due_us(record)
+        level, due_us = process.mechanism if process else "", self.execution.due_us(record)
         if process is not None and level == "hold" and record.begin_ns:
             self._changed |= self._levels.held(process, launched=record.ready_ns > 0)
         if self._reckoning.learn(level, record, due_us):
@@ -228,9 +226,6 @@ class Steering:
         control_us, record = reacted_us(record, due_us), self._reckoning.reckoned(level, record)
         self.contention.reserved(record)
         self._telemetry.reservation(record, control_us)
-        kept = self.records.setdefault(record.pid, [])
-        kept.append(record)
-        del kept[:-100]
 
     def _take(self, pid: int, output: Output) -> None:
         match output:
@@ -276,14 +271,6 @@ class Steering:
         """A process has one level and one set of offsets: those of its first GPU."""
         gpus = sorted(process.gpus(), key=lambda gpu: -1 if gpu is None else gpu) if process else []
         return self.tuned.get(gpus[0], self.config) if gpus else self.config
-
-    def _due_us(self, record: Record) -> float | None:
-        """How long after its trigger a reservation was to begin; a hint names a time that the record does not have."""
-        for plan in self.execution.published.plans:
-            if plan.pid == record.pid and record.trigger < len(plan.triggers):
-                trigger = plan.triggers[record.trigger]
-                return None if trigger.kind == Kind.HINT else float(trigger.offset_us)
-        return None
 
     def _need_us(self, pid: int) -> float:
         process = self._registry.get(pid)
