@@ -72,7 +72,7 @@ DEFAULT: dict[str, Step] = {
 }
 #: Only when asked for: the rows of the measurements page that gpsched was designed from.
 OPTIONAL: dict[str, Step] = {
-    "brief": _scenarios("A B Y D Z lead", _SWEEP, 4.0, 300.0),
+    "brief": _scenarios("A B C D E REAL Y Z", _SWEEP, 5.0, 420.0),
     "cuda-prep200": Step(limit_s=DEFAULT_SECONDS + _OVERHEAD_S, comparison=Comparison()),
     "torch-graph-prep200": _torch("graph", 200),
     "torch-graph-prep1000": _torch("graph", 1000),
