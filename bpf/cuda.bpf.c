@@ -80,6 +80,7 @@ static __always_inline struct gs_counters *count_call(u32 pid, u32 call)
 {
 	struct gs_counters *own = counters.lookup(&pid);
 
+	tie(call);
 	if (own && call < GS_CALL_COUNT)
 		__sync_fetch_and_add(&own->calls[call], 1);
 	return own;

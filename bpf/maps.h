@@ -27,6 +27,12 @@ BPF_ARRAY(woken, u64, 1);
 /* Processes the daemon does not want: their next RM client does not make them pending again. */
 BPF_TABLE("lru_hash", u32, u32, ignored, GS_MAX_PROCESSES);
 
+/*
+ * Newer compilers test one copy of a value and use another, computed anew, of which the verifier then knows no bound.
+ * Whoever bounds an index ties it to one register first.
+ */
+#define tie(value) asm volatile("" : "+r"(value))
+
 static __always_inline u32 current_pid(void)
 {
 	return bpf_get_current_pid_tgid() >> 32;

@@ -118,17 +118,25 @@ static __always_inline bool watch_new_client(u32 pid, u32 class_, s32 result)
 	return follow(pid, GS_CLASS_PENDING);
 }
 
+/* Constant sizes: newer compilers test for both at once, (size | 16) == 48, from which the verifier learns no bound. */
+static __always_inline bool read_alloc(struct nvos64 *alloc, const struct rm_call *call)
+{
+	if (call->size == sizeof(struct nvos64))
+		return !bpf_probe_read_user(alloc, sizeof(struct nvos64), (void *)call->pointer);
+	return call->size == sizeof(struct nvos21) &&
+	       !bpf_probe_read_user(alloc, sizeof(struct nvos21), (void *)call->pointer);
+}
+
 static __always_inline void on_alloc(struct rm_call *call, u32 pid, s32 error)
 {
 	struct nvos64 alloc = {};
 	struct gs_rm rm = {.fd = call->fd};
-	u32 size = call->size == sizeof(struct nvos64) ? sizeof(struct nvos64) : sizeof(struct nvos21);
 	u32 first = 0;
 	s32 result;
 
-	if (call->size != size || bpf_probe_read_user(&alloc, size, (void *)call->pointer))
+	if (!read_alloc(&alloc, call))
 		return;
-	result = error ?: size == sizeof(struct nvos64) ? alloc.status : ((struct nvos21 *)&alloc)->status;
+	result = error ?: call->size == sizeof(struct nvos64) ? alloc.status : ((struct nvos21 *)&alloc)->status;
 	if (!watch_new_client(pid, alloc.class_, result))
 		return;
 	if (alloc.parameters)
