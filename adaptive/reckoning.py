@@ -15,7 +15,8 @@ FIRST_US = {"reserve": 60, "hold": 100}
 #: How much later the slowest 1 % begin, until measured. µs.
 FIRST_SPREAD_US = 60
 _MOST_US = 300  # on a machine that is too busy
-_STEP_US, _SPREAD_STEP_US = 10, 20  # what makes a difference: levels are weighed anew then
+# What makes a difference, when it is this part, too: levels are weighed anew then, which costs ms.
+_STEP_US, _SPREAD_STEP_US, _PART = 10, 20, 0.25
 
 
 class Reckoning:
@@ -72,10 +73,15 @@ class Reaction:
         self._new = 0
         ordered = sorted(self._seen)
         usual, slowest = (min(quantile(ordered, percent), _MOST_US) for percent in (50, 99))
-        if abs(usual - self.us) < _STEP_US and abs(slowest - usual - self.spread_us) < _SPREAD_STEP_US:
+        spread_us = slowest - usual
+        if not (_differ(usual, self.us, _STEP_US) or _differ(spread_us, self.spread_us, _SPREAD_STEP_US)):
             return False
-        self.us, self.spread_us = round(usual, 1), round(slowest - usual, 1)
+        self.us, self.spread_us = round(usual, 1), round(spread_us, 1)
         return True
+
+
+def _differ(now_us: float, before_us: float, least_us: float) -> bool:
+    return abs(now_us - before_us) >= max(least_us, _PART * before_us)
 
 
 def reacted_us(record: Record, due_us: float | None, *, hold: bool = False) -> float | None:

@@ -41,6 +41,7 @@ class HintLearner:
 
     STEP_BACK_US = 10_000.0  # events of several CPUs may be out of order by less
     STEP_AHEAD_US = 60e6
+    NOTICED = 0.25  # of the lead that the costs ask for
 
     def __init__(self, costs: Costs = LEVELS["hold"], pid: int = 0) -> None:
         self.pid = pid
@@ -90,9 +91,13 @@ class HintLearner:
         return self._chooser.choice
 
     def set_costs(self, costs: Costs) -> None:
-        """Another level is in force, or calibration found other costs; the next choice is made by them."""
-        if costs != self._chooser.costs:
-            self._chooser.costs = self._reservations.costs = costs
+        """Another level is in force, or calibration found other costs; the next choice is made by them.
+
+        Where they are much different, that is at the next burst and among all candidates.
+        """
+        before = self._chooser.costs
+        self._chooser.costs = self._reservations.costs = costs
+        if costs.keeps != before.keeps or abs(costs.lead_us - before.lead_us) > self.NOTICED * before.lead_us:
             self._chooser.soon()
 
     def expected(self, costs: Costs) -> tuple[float, float]:

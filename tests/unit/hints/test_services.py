@@ -146,8 +146,8 @@ def test_other_costs_change_the_choice() -> None:
     assert believed(learner)[0].offset_us == pytest.approx(before - 300.0, abs=30.0)
 
 
-def test_the_same_costs_again_are_no_reason_to_look_at_all_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Levels are weighed now and then, and mostly with the same outcome."""
+def test_costs_that_hardly_differ_are_no_reason_to_look_at_all_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Levels are weighed now and then, mostly with the same outcome, and reactions are measured all the time."""
     looks: list[int] = []
     select = choose.select
     monkeypatch.setattr(choose, "select", lambda *known: looks.append(1) or select(*known))
@@ -157,8 +157,9 @@ def test_the_same_costs_again_are_no_reason_to_look_at_all_candidates(monkeypatc
     for observation in stream[:settled]:
         learner.observe(observation)
     before = len(looks)
-    for observation in stream[settled:]:
-        learner.set_costs(msgspec.structs.replace(LEVELS["hold"]))
+    for index, observation in enumerate(stream[settled:]):
+        need_us = LEVELS["hold"].need_us + index % 2 * 10.0
+        learner.set_costs(msgspec.structs.replace(LEVELS["hold"], need_us=need_us))
         learner.observe(observation)
     assert len(looks) - before <= 4  # of 200 bursts
 

@@ -36,6 +36,14 @@ def test_the_usual_reaction_is_reckoned_with_and_how_much_longer_the_slowest_tak
     assert (reaction.us, reaction.spread_us) == (300, 0)  # a machine that is too busy
 
 
+def test_a_wide_spread_is_news_only_when_it_is_much_wider() -> None:
+    reaction = Reaction(50, 100)
+    for slow_us, spread_us in ((150.0, 100), (172.0, 100), (190.0, 140)):
+        for index in range(64 * 8):
+            reaction.add(50.0 if index % 5 else slow_us)
+        assert (reaction.us, reaction.spread_us) == (50, spread_us)
+
+
 def test_a_level_needs_as_much_more_as_its_reservations_begin_late() -> None:
     reckoning = Reckoning(LEVELS)
     assert reckoning.costs()["hold"].need_us == LEVELS["hold"].need_us + 100
