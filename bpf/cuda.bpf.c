@@ -203,7 +203,7 @@ static __always_inline void on_return_of_job(u32 pid, struct gs_managed *process
 /* A query tells something only by its result, so its entry is counted and not sent. */
 static __always_inline bool on_enter(struct pt_regs *ctx)
 {
-	u64 cookie = bpf_get_attach_cookie(ctx);
+	u64 cookie = attach_cookie(ctx);
 	u32 call = GS_COOKIE_CALL(cookie);
 	u32 pid = current_pid();
 	struct gs_managed *process = managed.lookup(&pid);
@@ -236,7 +236,7 @@ static __always_inline u32 readers_of_return(u32 call, u32 flags, s32 result, bo
 
 static __always_inline int on_return(struct pt_regs *ctx)
 {
-	u64 cookie = bpf_get_attach_cookie(ctx);
+	u64 cookie = attach_cookie(ctx);
 	u32 call = GS_COOKIE_CALL(cookie), pid = current_pid(), readers;
 	struct gs_managed *process = managed.lookup(&pid);
 	struct gs_counters *own;
@@ -279,7 +279,7 @@ int cuda_return(struct pt_regs *ctx)
  */
 int cuda_session(struct pt_regs *ctx)
 {
-	if (bpf_get_func_ip(ctx) != PT_REGS_IP(ctx))
+	if (func_ip(ctx) != PT_REGS_IP(ctx))
 		return on_return(ctx);
 	return on_enter(ctx) ? 0 : 1;
 }

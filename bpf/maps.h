@@ -27,6 +27,11 @@ BPF_ARRAY(woken, u64, 1);
 /* Processes the daemon does not want: their next RM client does not make them pending again. */
 BPF_TABLE("lru_hash", u32, u32, ignored, GS_MAX_PROCESSES);
 
+/* Helpers of Linux 5.15 that bcc of Ubuntu 22.04 (0.18) does not declare; their numbers: include/uapi/linux/bpf.h. */
+static u64 (*func_ip)(void *ctx) = (void *)173;
+static u64 (*attach_cookie)(void *ctx) = (void *)174;
+static long (*task_registers)(struct task_struct *task) = (void *)175;
+
 /*
  * Newer compilers test one copy of a value and use another, computed anew, of which the verifier then knows no bound.
  * Whoever bounds an index ties it to one register first.

@@ -86,7 +86,7 @@ static __always_inline u64 word_at(u64 address)
 /* Number 0 to 3 of the system call that is returning. */
 static __always_inline u64 syscall_argument(u32 number)
 {
-	u64 registers = bpf_task_pt_regs(bpf_get_current_task_btf());
+	u64 registers = task_registers(bpf_get_current_task_btf());
 
 	return word_at(registers + ARGUMENT_OFFSET(number));
 }

@@ -194,7 +194,7 @@ RULES = (
         "Tracepoints",
         _WATCHED,
         "the driver's clients are not seen",
-        "mount -t tracefs tracefs /sys/kernel/tracing",
+        "mount -t tracefs tracefs /sys/kernel/tracing (Ubuntu 22.04: mount -t debugfs debugfs /sys/kernel/debug)",
         _HERE,
         _tracefs,
     ),
@@ -213,7 +213,7 @@ RULES = (
         _WATCHED,
         "BPF programs are not compiled",
         "apt install python3-bpfcc, and a virtual environment with --system-site-packages",
-        "bcc 0.26 of Debian 12",
+        "bcc 0.18 of Ubuntu 22.04, 0.26 of Debian 12, 0.29 of Ubuntu 24.04",
         _bcc,
     ),
     Rule(
@@ -222,7 +222,7 @@ RULES = (
         _WATCHED,
         "BPF programs are not compiled",
         "apt install linux-headers-amd64 (Ubuntu: linux-headers-generic)",
-        _HERE,
+        "those of 5.15, 6.1 and 6.8 on Linux 6.18",
         _headers,
     ),
     Rule(

@@ -5,18 +5,15 @@ import ctypes
 import errno
 import os
 from pathlib import Path
-from typing import Any
 
+from gpsched.adaptive.probes.btf import Btf
 from gpsched.adaptive.probes.errors import KernelTypesMissingError, PidNamespaceError, TracefsMissingError
 
 
 TRACEFS = Path("/sys/kernel/tracing")
 _LEGACY_TRACEFS = Path("/sys/kernel/debug/tracing")
 _INIT_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO, include/linux/proc_ns.h
-_BTF_KIND_STRUCT = 4
-_BTF_KIND_UNION = 5
-_NESTING = 4  # of unnamed structs and unions
-_BTF_MEMBERS_OFFSET = 12  # sizeof(struct btf_type); struct btf_member follows: name, type, bit offset
+TYPES = Path("/sys/kernel/btf/vmlinux")
 
 # Macro of bpf/maps.h -> struct and member.
 FIELDS = {
@@ -61,43 +58,17 @@ def tracepoint_id(system: str, name: str) -> int | None:
     return None
 
 
-def field_offsets(libbpf: Any) -> dict[str, int]:
-    """Return the byte offset of each of FIELDS in the running kernel.
-
-    ``libbpf``: a ctypes library that exports libbpf (bcc's does). Raises KernelTypesMissingError.
-    """
-    libbpf.btf__load_vmlinux_btf.restype = libbpf.btf__type_by_id.restype = ctypes.c_void_p
-    libbpf.btf__name_by_offset.restype = ctypes.c_char_p
-    handle = libbpf.btf__load_vmlinux_btf()
-    if not handle or handle > 2**64 - 4096:  # NULL, or an error code as a pointer in libbpf before 1.0
-        raise KernelTypesMissingError("types")
-    btf = ctypes.c_void_p(handle)
+def field_offsets(types: Path = TYPES) -> dict[str, int]:
+    """Return the byte offset of each of FIELDS in the running kernel. Raises KernelTypesMissingError."""
     try:
-        return {macro: _offset(libbpf, btf, *field) for macro, field in FIELDS.items()}
-    finally:
-        libbpf.btf__free(btf)
+        btf = Btf(types.read_bytes(), {struct for struct, _ in FIELDS.values()})
+    except (OSError, ValueError) as error:
+        raise KernelTypesMissingError("types") from error
+    return {macro: _offset(btf, *field) for macro, field in FIELDS.items()}
 
 
-def _offset(libbpf: Any, btf: ctypes.c_void_p, struct: str, member: str) -> int:
-    number = libbpf.btf__find_by_name_kind(btf, struct.encode(), _BTF_KIND_STRUCT)
-    if number < 0:
-        raise KernelTypesMissingError(struct)
-    bits = _member_bits(libbpf, btf, number, member.encode(), _NESTING)
-    if bits is None:
+def _offset(btf: Btf, struct: str, member: str) -> int:
+    offset = btf.offset(struct, member)
+    if offset is None:
         raise KernelTypesMissingError(f"{struct}.{member}")
-    return bits // 8
-
-
-def _member_bits(libbpf: Any, btf: ctypes.c_void_p, number: int, name: bytes, depth: int) -> int | None:
-    """Walk the members of a struct (include/uapi/linux/btf.h), those of structs and unions without a name included."""
-    address = libbpf.btf__type_by_id(btf, number)
-    info = ctypes.c_uint32.from_address(address + 4).value
-    if info >> 24 & 0x1F not in (_BTF_KIND_STRUCT, _BTF_KIND_UNION) or depth == 0:
-        return None
-    members = (ctypes.c_uint32 * (3 * (info & 0xFFFF))).from_address(address + _BTF_MEMBERS_OFFSET)
-    for own_name, type_, bits in zip(members[::3], members[1::3], members[2::3], strict=True):
-        found = libbpf.btf__name_by_offset(btf, own_name)
-        inner = 0 if found == name else None if found else _member_bits(libbpf, btf, type_, name, depth - 1)
-        if inner is not None:
-            return int(bits & 0xFFFFFF) + inner
-    return None
+    return offset

@@ -53,12 +53,12 @@ class Program:
         kernel.require_tracefs()
         bcc = import_bcc()
         settings = {"GS_RING_PAGES": ring_pages, "GS_FAST_PAGES": FAST_PAGES, "GS_MAX_PROCESSES": max_processes}
-        settings |= kernel.field_offsets(bcc.libbcc.lib)
+        settings |= kernel.field_offsets()
         self._bpf = _compile(bcc, settings)
         try:
             self._uprobes = self._load_uprobes()
             self._hint = self._load_hint()
-            self.wakes = WakeHooks({name: self._load(name.encode(), -1, _TRACEPOINT) for name in HOOKS})
+            self.wakes = WakeHooks({name: self._load(name.encode(), type_=_TRACEPOINT) for name in HOOKS})
             self._records: list[bytes] = []
             self._bpf[b"events"].open_ring_buffer(self._take)
             # By edges: what came without a wake-up would make the descriptor readable again, right after each poll.
@@ -77,29 +77,29 @@ class Program:
         ways = ((b"cuda_enter", False), (b"cuda_return", True))
         multi = [self._load_multi(name, links.BPF_TRACE_UPROBE_MULTI) for name, _ in ways]
         attach = links.attach_each if None in multi else links.attach_multi
-        programs = [self._load(name, -1) if None in multi else self._bpf.funcs[name].fd for name, _ in ways]
+        programs = [self._load(name) if None in multi else self._bpf.funcs[name].fd for name, _ in ways]
         return [(fd, partial(attach, is_return=is_return)) for fd, (_, is_return) in zip(programs, ways, strict=True)]
 
     def _load_hint(self) -> tuple[int, Attach]:
         multi = self._load_multi(b"hint_enter", links.BPF_TRACE_UPROBE_MULTI)
         if multi is not None:
             return multi, partial(links.attach_multi, is_return=False)
-        return self._load(b"hint_enter", -1), partial(links.attach_each, is_return=False)
+        return self._load(b"hint_enter"), partial(links.attach_each, is_return=False)
 
     def _load_multi(self, name: bytes, attach_type: int) -> int | None:
         """A kernel may accept an attach type that it does not know and refuse only the link, hence the trial."""
         try:
             program = self._load(name, attach_type)
-        except BpfRefusedError:
+        except (BpfRefusedError, TypeError):  # TypeError: bcc of Ubuntu 22.04 (0.18) takes no attach types
             return None
         return program if links.supports_multi(program, attach_type) else None
 
-    def _load(self, name: bytes, attach_type: int, type_: int = _KPROBE) -> int:
+    def _load(self, name: bytes, attach_type: int | None = None, type_: int = _KPROBE) -> int:
         earlier = self._bpf.funcs.pop(name, None)
         if earlier:
             os.close(earlier.fd)
         with _diagnosis():
-            return int(self._bpf.load_func(name, type_, None, attach_type).fd)
+            return int(self._bpf.load_func(name, type_, *(() if attach_type is None else (None, attach_type))).fd)
 
     def attach(self, path: str, places: dict[int, int]) -> list[int]:
         """Probe ``places`` (offset -> cookie) of a file; returns what to close. Raises OSError."""

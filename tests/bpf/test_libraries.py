@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from gpsched.adaptive.errors import ProcessGoneError
 from gpsched.adaptive.probes import libraries, links
 from gpsched.adaptive.probes.errors import AttachError
 from gpsched.adaptive.probes.events import CudaEvent
+from gpsched.adaptive.probes.program import import_bcc
 from tests.bpf import fake_cuda
 from tests.bpf.conftest import Recorder, Victim
 
@@ -147,9 +149,27 @@ def test_gone_process() -> None:
         libraries.probe_places(libraries.Library(libraries.FileId(0, 0), -1, "/nonexistent"))
 
 
-def test_kernel_without_multi_links(monkeypatch: pytest.MonkeyPatch, victim: Victim, tmp_path: Path) -> None:
-    """Each place by a perf event of its own, as before Linux 6.6."""
+def _old_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "supports_multi", lambda *_: False)
+
+
+def _old_bcc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As bcc 0.18: it cannot say for which kind of attachment a program is loaded."""
+    bpf = import_bcc().BPF
+    load = bpf.load_func
+
+    def load_func(self: Any, func_name: bytes, prog_type: int, device: bytes | None = None) -> Any:
+        return load(self, func_name, prog_type, device)
+
+    monkeypatch.setattr(bpf, "load_func", load_func)
+
+
+@pytest.mark.parametrize("make_old", [_old_kernel, _old_bcc])
+def test_without_multi_links(
+    make_old: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch, victim: Victim, tmp_path: Path
+) -> None:
+    """Each place by a perf event of its own, as before Linux 6.6."""
+    make_old(monkeypatch)
     recorder = Recorder()
     try:
         symbols = ("cuLaunchKernel", "cuStreamSynchronize")
