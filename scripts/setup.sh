@@ -30,7 +30,9 @@ install_packages() {
 	[ ${#missing[@]} -eq 0 ] && return
 	say "installing ${missing[*]}"
 	as_root apt-get update -qq
-	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+	# A machine that has just started may be upgrading itself: wait for it.
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y -qq --no-install-recommends \
+		"${missing[@]}" >/dev/null
 }
 
 # bcc needs headers of any version near enough; those of the running kernel are best, but not every kernel has a package.
