@@ -11,7 +11,7 @@ from gpsched.adaptive.probes.events import CudaEvent, Event
 from gpsched.adaptive.probes.probes import Probes
 from tests.bpf import fake_cuda
 from tests.bpf.conftest import PROGRAMS, Victim, compile_c
-from tests.bpf.test_wake import Waker
+from tests.bpf.test_wake import Waker, launched
 
 
 CALLS = 50_000
@@ -69,6 +69,7 @@ def measure_wakes() -> None:
             probes.manage(waker.pid, "be")
             show("hooks, best-effort", waker)
             probes.manage(waker.pid, "lc")
+            launched(probes, waker.pid)
             show("hooks, latency-critical (throttled)", waker)
             print(probes.wakes(waker.pid))
             start = time.monotonic()

@@ -24,6 +24,7 @@ from gpsched.adaptive.probes.events import (
     WakeEvent,
     decode,
 )
+from gpsched.adaptive.probes.probes import Probes
 from gpsched.adaptive.probes.wakes import HOOKS, WakeHooks
 from tests.bpf import fake_cuda
 from tests.bpf.conftest import PROGRAMS, Recorder, Victim, compile_c
@@ -72,13 +73,13 @@ def waker(recorder: Recorder, wakers: Callable[[], Waker]) -> Waker:
 
 def manage(recorder: Recorder, pid: int, class_: str) -> None:
     recorder.probes.manage(pid, class_)
-    launched(recorder, pid)
+    launched(recorder.probes, pid)
     assert recorder.probes.wait_attached(30)
 
 
-def launched(recorder: Recorder, pid: int) -> None:
+def launched(probes: Probes, pid: int) -> None:
     """Have it counted as one that uses the GPU, whose wakes matter."""
-    counters = recorder.probes._map("counters")
+    counters = probes._map("counters")
     key = counters.Key(pid)
     counts = counters[key]
     counts.calls[Call.LAUNCH] += 1
@@ -205,7 +206,7 @@ def test_processes_that_launch_nothing_send_no_wakes(recorder: Recorder, wakers:
     assert not recorder.of(waker.pid, WakeEvent)
     assert recorder.of(waker.pid, HintEvent)
     assert recorder.probes.wakes(waker.pid).unrelated > 0
-    launched(recorder, waker.pid)
+    launched(recorder.probes, waker.pid)
     waker.do("read")
     assert wakes(recorder, waker.pid)
 
