@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 from gpsched.adaptive.actuator.slots import find_agent
 from gpsched.adaptive.agent import page
@@ -188,6 +189,7 @@ def survives_fork_and_exec():
     """A child has the memory file but no agent; a program it runs has neither."""
     program = Program()
     program.make_context()
+    warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12: the agent is a second thread
     child = os.fork()
     if child == 0:
         os._exit(find_agent(os.getpid()) is not None)
