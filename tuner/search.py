@@ -39,7 +39,7 @@ _ALLOWED = 0.025  # of windows that may miss at settings that are preferred to s
 _MUCH = 0.02  # how far better such settings must be, as a share of windows
 _TOLERABLE = 0.05  # the same before safety is looked for at any price
 _RISKY = 0.24  # the same of a trial that looks for safety where the objectives are kept
-_HALF = 0.5  # of the progress that such a trial may cost
+_CHEAP = 0.85  # of the progress that such a trial must leave: what costs more than a miss is worth is never adopted
 _HOPELESS = 0.5  # of windows that miss: then it is by how much that matters
 
 
@@ -151,11 +151,11 @@ class Search(Outlook):
         """Anything that may come nearer to the objectives; a cut of the share costs most and is the last resort.
 
         Levels that were never seen at this load come first: tails differ most between them. Where the objectives are
-        kept, if not for sure, only what is likely to keep them, too, and at no more than half of the progress.
+        kept, if not for sure, only what is likely to keep them, too, and cheap.
         """
         hopes = found.margin + found.margin_sd
         if best.keeps:
-            cheap = found.progress >= _HALF * (best.expected.progress or 0.0)
+            cheap = found.progress >= _CHEAP * (best.expected.progress or 0.0)
             hopes = np.where(cheap & (self.risks(candidates, found) <= _RISKY), hopes, -np.inf)
         share = float(best.settings[SHARE])
         seen = {entry.point.settings[LEVEL] for entry in self.memory.near(self.load)}
