@@ -130,7 +130,7 @@ void breaks_publish(struct gpu *u, __u64 now);
 void breaks_tick(struct gpu *u, __u64 now);
 
 /* turns.c: one best-effort process at a time, and the bound of reserved time. */
-void turns_publish(struct gpu *u, const struct ga_gpu *plan);
+void turns_publish(struct gpu *u, const struct ga_gpu *plan, __u64 now);
 void turns_clock(struct gpu *u, __u64 now);
 void turns_tick(struct gpu *u, __u64 now);
 void turns_pause(struct actuator *a, const struct gs_event *event, __u64 now);

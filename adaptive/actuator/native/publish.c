@@ -156,7 +156,7 @@ static __u32 idle_turns(const struct ga_plans *plans, unsigned gpu)
 
 static void take_gpu(struct gpu *u, const struct ga_plans *plans, __u64 now)
 {
-	turns_publish(u, &plans->gpus[u->index]);
+	turns_publish(u, &plans->gpus[u->index], now);
 	u->idle_turns = idle_turns(plans, u->index);
 	if (!u->known) {
 		u->break_at = NEVER;

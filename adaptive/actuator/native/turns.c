@@ -42,10 +42,13 @@ static void tell_turn(struct gpu *u, __u64 now)
 		u->served[u->turn] += had_ns * WHOLE_TURN / turn_ns(u);
 }
 
-void turns_publish(struct gpu *u, const struct ga_gpu *plan)
+void turns_publish(struct gpu *u, const struct ga_gpu *plan, __u64 now)
 {
-	if (u->plan.turn_count != plan->turn_count)
+	if (u->plan.turn_count != plan->turn_count) { /* what each had before counts for nobody */
 		memset(u->served, 0, sizeof(u->served));
+		if (u->turn_since != NEVER)
+			u->turn_since = now;
+	}
 	u->plan = *plan;
 	if (u->turn >= plan->turn_count)
 		u->turn = 0;

@@ -100,6 +100,18 @@ def test_a_turn_whose_process_exits_is_passed_on_at_once(make_rig):
     until(lambda: not rig.is_disabled(rig.be[1]))
 
 
+def test_what_one_had_before_there_were_turns_counts_for_nobody(rig):
+    """It would have to wait for as long, in a turn that is nobody's."""
+    members = [rig.member(rig.lc), rig.member(rig.be[0], turn=0)]
+    rig.publish(rig.plan(), members=members)
+    time.sleep(1.5)
+    rig.publish(rig.plan(), members=members, gpus=(GpuPlan((20_000, 20_000)),))
+    until(lambda: rig.is_disabled(rig.be[0]))
+    begin = time.monotonic()
+    until(lambda: not rig.is_disabled(rig.be[0]))
+    assert time.monotonic() - begin < 0.5
+
+
 def switches_off(rig):
     entries = [entry for entry in rig.rm.entries[: rig.rm.number] if entry.command == SWITCH and entry.value]
     return [bool(entry.only_scheduling) for entry in entries]
