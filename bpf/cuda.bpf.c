@@ -48,7 +48,7 @@ static __always_inline u64 launch_config_stream(struct pt_regs *ctx)
 /* Unrolled by hand: the verifier wants constant offsets into ctx, the compiler likes to compute them. */
 static __always_inline u64 argument(struct pt_regs *ctx, u32 number)
 {
-	u64 args[6] = {PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx),
+	u64 args[8] = {PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx),
 		       PT_REGS_PARM4(ctx), PT_REGS_PARM5(ctx), PT_REGS_PARM6(ctx)};
 
 	if (number == 0)
@@ -57,7 +57,9 @@ static __always_inline u64 argument(struct pt_regs *ctx, u32 number)
 		return launch_config_stream(ctx);
 	if (number > 6)
 		return stack_argument(ctx, number);
-	return args[(number - 1) & 7];
+	number -= 1;
+	tie(number);
+	return args[number & 7]; /* eight, for Linux 5.15 knows no other bound here */
 }
 
 static __always_inline bool is_query(u32 call)
