@@ -10,7 +10,7 @@ Made from the rules of `gpsched doctor` by `gpsched doctor --table`: edit those.
 `gpsched doctor` answers each for your machine.
 "Run with" is what was really run; everything else follows from sources and has to prove itself.
 Debian 12, Ubuntu 22.04 and 24.04 were each set up from git, make and Python, and ran `gpsched demo` and a part of the
-tests: Ubuntu as a folder (chroot) on Linux 6.18. Ubuntu's own kernels 5.15 and 6.8 load the BPF programs in a virtual machine.
+tests: Ubuntu in a chroot on Linux 6.18. Its own kernels 5.15 and 6.8 load the BPF programs in a virtual machine.
 
 | what | without it | impossible then | fix | run with |
 |---|---|---|---|---|
