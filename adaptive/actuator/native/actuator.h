@@ -79,7 +79,9 @@ struct gpu {
 	__u32 idle_turns;		/* bit i: the plan gives turn i to nobody, all wait */
 	__u64 turn_left_ns, turn_since; /* turn_since NEVER: the clock of turns stands still */
 	__u64 served[GA_MAX_TURNS];	/* what each had, in millionths of its own turn */
-	__s64 budget_ns;		/* reserved time that is left; see max_reserved_permille */
+	__u64 waits_since[GA_MAX_TURNS];
+	bool hurried;	 /* somebody made the present turn shorter */
+	__s64 budget_ns; /* reserved time that is left; see max_reserved_permille */
 	bool exhausted;
 	__u64 budget_at;
 	bool on_break;

@@ -46,6 +46,8 @@ void turns_publish(struct gpu *u, const struct ga_gpu *plan, __u64 now)
 {
 	if (u->plan.turn_count != plan->turn_count) { /* what each had before counts for nobody */
 		memset(u->served, 0, sizeof(u->served));
+		for (__u32 i = 0; i < GA_MAX_TURNS; i++)
+			u->waits_since[i] = now;
 		if (u->turn_since != NEVER)
 			u->turn_since = now;
 	}
@@ -100,21 +102,42 @@ static bool turn_is_wanted(const struct gpu *u, __u32 turn, __u64 now)
 	return false;
 }
 
-/* Of those that are wanted the one that was served least, in parts of its own turn; in order, where they are even. */
+/* Nobody waits for much longer than two turns of its own. */
+static bool waits_for_long(const struct gpu *u, __u32 turn, __u64 now)
+{
+	return now > u->waits_since[turn] + 2 * u->plan.turn_us[turn] * US;
+}
+
+/* Whether the first of two turns that are wanted goes before the second. */
+static bool goes_before(const struct gpu *u, __u32 first, __u32 second, __u64 now)
+{
+	bool late = waits_for_long(u, first, now);
+
+	if (late != waits_for_long(u, second, now))
+		return late;
+	return late ? u->waits_since[first] < u->waits_since[second] : u->served[first] < u->served[second];
+}
+
+/*
+ * Of the others that are wanted the one that was served least, in parts of its own turn; in order, where they are even.
+ * Whose turn it was goes on only if nobody else wants it.
+ */
 static __u32 next_turn(const struct gpu *u, __u64 now)
 {
 	__u32 count = u->plan.turn_count, found = count;
 
-	for (__u32 i = 1; i <= count; i++) {
+	for (__u32 i = 1; i < count; i++) {
 		__u32 turn = (u->turn + i) % count;
 
-		if (turn_is_wanted(u, turn, now) && (found == count || u->served[turn] < u->served[found]))
+		if (turn_is_wanted(u, turn, now) && (found == count || goes_before(u, turn, found, now)))
 			found = turn;
 	}
-	for (__u32 i = 0; found == count && i < count; i++)
+	if (found != count || turn_is_wanted(u, u->turn, now))
+		return found != count ? found : u->turn;
+	for (__u32 i = 0; i < count; i++)
 		if (turn_is_alive(u, (u->turn + i) % count))
-			found = (u->turn + i) % count;
-	return found == count ? u->turn : found;
+			return (u->turn + i) % count;
+	return u->turn;
 }
 
 /* Who paused for long has little claim on what it missed, or others would wait for long in their turn. */
@@ -130,6 +153,7 @@ static void forgive(struct gpu *u)
 /* A job that pauses gets a short turn now and then all the same: the word that it works again may have been lost. */
 static void end_turn(struct gpu *u, __u64 now)
 {
+	u->waits_since[u->turn] = now;
 	for_each_group(u->actuator, g)
 	{
 		if (has_turn(u, g, u->turn) && g->paused_until && now >= g->paused_until)
@@ -140,6 +164,7 @@ static void end_turn(struct gpu *u, __u64 now)
 static void begin_turn(struct gpu *u, __u64 now)
 {
 	u->turn_left_ns = turn_ns(u);
+	u->hurried = false;
 	for_each_group(u->actuator, g)
 	{
 		if (has_turn(u, g, u->turn) && g->paused_until)
@@ -173,13 +198,15 @@ void turns_tick(struct gpu *u, __u64 now)
 	gpu_settle(u->actuator, u->index, now);
 }
 
-/* Somebody who was served much less works again: whoever has the turn gives it up soon, if not at once. */
+/* Somebody who was served much less works again: whoever has the turn keeps half of it. */
 static void hurry(struct gpu *u, __u32 turn, __u64 now)
 {
-	__u64 elapsed = u->turn_since == NEVER ? 0 : now - u->turn_since;
+	__u64 elapsed = u->turn_since == NEVER ? 0 : now - u->turn_since, half = turn_ns(u) / 2;
 
-	if (turn < u->plan.turn_count && u->served[turn] + MOST_BEHIND / 2 < u->served[u->turn])
-		u->turn_left_ns = earlier(u->turn_left_ns, elapsed + SHORT_TURN_NS);
+	if (u->hurried || turn >= u->plan.turn_count || u->served[turn] + MOST_BEHIND / 2 >= u->served[u->turn])
+		return;
+	u->hurried = true;
+	u->turn_left_ns = u->turn_left_ns > elapsed + half ? u->turn_left_ns - half : earlier(u->turn_left_ns, elapsed);
 }
 
 /* A best-effort process has nothing to do, or works again. */
@@ -190,8 +217,10 @@ void turns_pause(struct actuator *a, const struct gs_event *event, __u64 now)
 		if (!g->used || g->plan.pid != event->pid || g->plan.role != GA_ROLE_BE)
 			continue;
 		g->paused_until = event->result ? now + PAUSE_BELIEVED_NS : 0;
-		if (!event->result)
-			hurry(&a->gpus[g->plan.gpu], g->plan.turn, now);
+		if (event->result || g->plan.turn >= GA_MAX_TURNS)
+			continue;
+		a->gpus[g->plan.gpu].waits_since[g->plan.turn] = now;
+		hurry(&a->gpus[g->plan.gpu], g->plan.turn, now);
 	}
 }
 
