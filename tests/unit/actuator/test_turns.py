@@ -312,8 +312,8 @@ def test_whoever_ends_a_turn_lets_another_have_one_though_it_was_served_least(ma
 
 def test_nobody_waits_for_much_longer_than_two_turns_of_its_own(make_rig):
     """Whoever has long units was served most when it pauses, and those with short ones would all go before it."""
-    rig = make_rig(best_effort=4)
-    in_turns(rig, *[30_000] * 4)
+    rig = make_rig(best_effort=7)
+    in_turns(rig, *[30_000] * 7)
     long = rig.be[0]
     until(lambda: len(enabled(rig)) == 1)
     until(lambda: enabled(rig) == [long])
@@ -332,4 +332,4 @@ def test_nobody_waits_for_much_longer_than_two_turns_of_its_own(make_rig):
             pauses(rig, turn, paused=False)
             until(lambda held=turn: rig.is_disabled(held) or time.monotonic() > end)
     assert len(gaps) > 10
-    assert median(gaps) < 0.085, "until the others have had as much it would take longer"
+    assert median(gaps) < 0.14, "until the others have had as much it would take longer"
