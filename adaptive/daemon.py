@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -42,6 +43,7 @@ _TICK_S = 0.5
 _FOLLOW_S = 0.02  # between looks at what events that were read have changed
 _ROUNDS = 4  # of reading that empty a full ring buffer
 _ENDING_S = 5.0  # an earlier daemon may still be putting things back
+_DESCRIPTORS = 1 << 16
 _IDLE_START_S = 60.0  # an embedded daemon that nobody uses ends by itself
 
 
@@ -71,6 +73,17 @@ class TraceParams(msgspec.Struct, kw_only=True):
     scale: float = 1.0
 
 
+def allow_descriptors() -> None:
+    """Raise this process' soft limit of descriptors as far as it may be, to 65,536 at most.
+
+    Each managed process has some, and where the kernel or bcc has no multi-links, each probed place has two.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 class Daemon:
     """Owns all that must be undone: the probes, the changed settings, the socket. ``serve`` undoes it in every case."""
 
@@ -92,6 +105,7 @@ class Daemon:
 
         ``ready_fd`` gets the word READY once requests are answered. Raises what keeps the daemon from starting.
         """
+        allow_descriptors()
         with contextlib.ExitStack() as stack:
             self._undo = undo = UndoLog(self._state_dir, wait_s=_ENDING_S)
             stack.callback(undo.close)
