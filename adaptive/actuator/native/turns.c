@@ -167,7 +167,7 @@ static void begin_turn(struct gpu *u, __u64 now)
 	u->hurried = false;
 	for_each_group(u->actuator, g)
 	{
-		if (has_turn(u, g, u->turn) && g->paused_until)
+		if (has_turn(u, g, u->turn) && g->paused_until && now >= g->paused_until)
 			u->turn_left_ns = earlier(u->turn_left_ns, SHORT_TURN_NS);
 	}
 	if (u->turn_since != NEVER)

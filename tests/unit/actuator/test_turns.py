@@ -2,6 +2,7 @@
 
 import time
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 
 from gpsched.adaptive.actuator import GpuPlan, Mechanism
@@ -17,6 +18,12 @@ def in_turns(rig, *turns_us):
 def pauses(rig, pid, paused=True):
     """The process has nothing to do, or works again, as bpf/pause.bpf.c tells it."""
     rig.actuator.announce(HEAD.pack(now_ns(), pid, pid, Kind.PAUSE, 0, int(paused), 0, 0) + bytes(16))
+
+
+def wakes_of(pid):
+    """How often the threads of a process have waited so far."""
+    lines = [line for task in Path(f"/proc/{pid}/task").iterdir() for line in (task / "status").open()]
+    return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
 
 
 def enabled(rig):
@@ -200,9 +207,10 @@ def test_a_turn_that_nobody_wants_stays_and_goes_to_the_first_who_works_again(ma
     for pid in rig.be:
         pauses(rig, pid)
     time.sleep(0.05)
-    turns = rig.actuator.counters().turns
-    time.sleep(0.2)
+    turns, woken = rig.actuator.counters().turns, wakes_of(rig.actuator.pid)
+    time.sleep(0.6)
     assert rig.actuator.counters().turns == turns, "passing it on would be in vain"
+    assert wakes_of(rig.actuator.pid) - woken < 60, "nor is there anything to look at more often than turns last"
     other = next(pid for pid in rig.be if rig.is_disabled(pid))
     pauses(rig, other, paused=False)
     until(lambda: enabled(rig) == [other])
