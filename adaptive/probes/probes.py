@@ -142,6 +142,7 @@ class Probes:
             class_ = managed[key].class_
         except _NOT_FOUND:
             return
+        self._remove("pauses", key)  # a wait that began before was not seen to end
         managed[key] = managed.Leaf(class_, (ManagedFlag.FAST if enabled else 0) | _AT_ONCE[at_once])
 
     # ---- what they do

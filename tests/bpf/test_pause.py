@@ -92,6 +92,21 @@ def test_who_takes_no_turns_is_not_told_of(job: Job) -> None:
     assert [told for _ in range(4) for told in job.unit()] == []
 
 
+def test_a_wait_that_was_not_seen_to_end_is_forgotten(job: Job) -> None:
+    """The job was in a synchronisation when it was the only one again, and nobody was told of its pauses any more."""
+    for _ in range(4):
+        job.unit()
+    pauses = job.own.probes._map("pauses")
+    key = pauses.Key(job.victim.pid)
+    state = pauses[key]
+    state.waiting = 1
+    pauses[key] = state
+    assert job.unit() == [OVER], "it is believed to wait"
+    job.own.probes.send_fast(job.victim.pid, False)
+    job.own.probes.send_fast(job.victim.pid, True)
+    assert BEGUN in [told for _ in range(4) for told in job.unit()]
+
+
 def test_one_long_night_does_not_hide_short_days(job: Job) -> None:
     """The mean counts 50 ms of it: after 20 short pauses it tells nothing any more."""
     for _ in range(4):
