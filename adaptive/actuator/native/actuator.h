@@ -60,10 +60,13 @@ struct plan {
 	unsigned syncs_inside;
 	__u64 start_at, limit_at, launch_by, quiet_at, release_at; /* NEVER when not awaited */
 	__u64 reserved_at;
-	__u64 due_at;	  /* NEVER without due_us */
-	__u64 rate_ns;	  /* leaky bucket: the time at which it is empty */
-	__u32 hold;	  /* sequence number of the hold that runs, 0: none */
-	__u32 hold_asked; /* of the last one asked for */
+	__u64 due_at;	   /* NEVER without due_us */
+	__u64 rate_ns;	   /* leaky bucket: the time at which it is empty */
+	__u32 hold;	   /* sequence number of the hold that runs, 0: none */
+	__u32 hold_asked;  /* of the last one asked for */
+	__u32 placed_tid;  /* the agent's thread, while it is to run where we do */
+	__u64 answer_by;   /* when it is to have launched its hold; NEVER without */
+	__u64 leave_until; /* it had not: until then it is left alone */
 	struct ga_record record;
 	struct gs_event ahead; /* announces a burst after the present one; kind 0: none */
 };
@@ -120,7 +123,8 @@ void burst_event(struct actuator *a, const struct gs_event *event, __u64 now);
 void burst_tick(struct actuator *a, __u64 now);
 void burst_end(struct actuator *a, struct plan *p, __u32 reason, __u64 now);
 void burst_finish(struct actuator *a, struct plan *p, __u64 now);
-__u64 burst_deadline(const struct plan *p);
+__u64 burst_deadline(const struct plan *p, __u64 now);
+__u64 burst_imminent(const struct actuator *a, __u64 now); /* what is to begin too soon to sleep until then, or now */
 bool gpu_is_reserved(const struct actuator *a, unsigned gpu);
 
 /* order.c: several latency-critical processes on one GPU. */
@@ -173,6 +177,8 @@ struct gs_hold_page *hold_map(int fd);
 void hold_unmap(struct gs_hold_page *page);
 void hold_ring(struct actuator *a, struct plan *p);
 void hold_release(struct actuator *a, struct plan *p);
+void hold_check(struct actuator *a, struct plan *p, __u64 now);
+void hold_leave(struct plan *p);
 __u64 hold_launched_ns(struct actuator *a, const struct plan *p);
 
 #endif

@@ -4,12 +4,17 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "../../agent/native/hold_page.h"
+
+#define AGENT_PRIORITY 1	/* below ours */
+#define ANSWER_NS 1000000ull	/* a hold is launched within 20 us */
+#define LEAVE_NS 10000000000ull /* then it is tried again */
 
 /* The file belongs to a program that is not trusted: without the seal it could shrink it and kill us by SIGBUS. */
 struct gs_hold_page *hold_map(int fd)
@@ -40,6 +45,82 @@ static struct gs_hold_page *page_of(struct actuator *a, const struct plan *p)
 	return p->plan.agent_slot == GA_NO_INDEX ? NULL : a->slots[p->plan.agent_slot].page;
 }
 
+/* Its tid may be another's by now, if the program has just ended. */
+static bool is_there(const struct plan *p)
+{
+	return p->plan.agent_tid && !syscall(SYS_tgkill, p->plan.pid, p->plan.agent_tid, 0);
+}
+
+static void let_run(const struct plan *p, int policy, const cpu_set_t *cpus)
+{
+	struct sched_param priority = {.sched_priority = policy == SCHED_FIFO ? AGENT_PRIORITY : 0};
+
+	if (!sched_setscheduler((pid_t)p->plan.agent_tid, policy, &priority))
+		sched_setaffinity((pid_t)p->plan.agent_tid, sizeof(*cpus), cpus); /* not where its program may not */
+}
+
+/* Where its program may run; none if that has just ended. */
+static cpu_set_t program_cpus(const struct plan *p)
+{
+	cpu_set_t cpus;
+
+	if (sched_getaffinity((pid_t)p->plan.pid, sizeof(cpus), &cpus))
+		CPU_ZERO(&cpus);
+	return cpus;
+}
+
+/*
+ * Until it has launched, the agent's thread is to run where we do and before any other: this CPU is awake, and free as
+ * soon as we wait again; others have probably slept since the last burst and take 30 to 200 us to wake. But it is not
+ * to wait for a control that we are about to issue.
+ */
+static void place_agent(struct actuator *a, struct plan *p)
+{
+	__u64 now = now_ns();
+	int cpu = sched_getcpu();
+	cpu_set_t here;
+
+	if (now < p->leave_until || next_retry(a, p->plan.gpu) <= now || cpu < 0 || cpu >= CPU_SETSIZE || !is_there(p))
+		return;
+	CPU_ZERO(&here);
+	CPU_SET(cpu, &here);
+	let_run(p, SCHED_FIFO, &here);
+	p->placed_tid = p->plan.agent_tid;
+	p->answer_by = now + ANSWER_NS;
+}
+
+/* As it was before. */
+void hold_leave(struct plan *p)
+{
+	cpu_set_t cpus;
+
+	if (!p->placed_tid)
+		return;
+	cpus = program_cpus(p);
+	if (p->placed_tid == p->plan.agent_tid && is_there(p))
+		let_run(p, SCHED_OTHER, &cpus);
+	p->placed_tid = 0;
+	p->answer_by = NEVER;
+}
+
+static bool has_launched(const struct gs_hold_page *page, __u32 hold)
+{
+	return __atomic_load_n(&page->launched, __ATOMIC_ACQUIRE) == hold;
+}
+
+/* An agent that waits, awake, for a lock of the thread that it keeps from running would do so for ever. */
+void hold_check(struct actuator *a, struct plan *p, __u64 now)
+{
+	const struct gs_hold_page *page = page_of(a, p);
+	bool answered = !page || has_launched(page, p->hold_asked);
+
+	if (p->answer_by == NEVER || (!answered && now < p->answer_by))
+		return;
+	hold_leave(p);
+	if (!answered)
+		p->leave_until = now + LEAVE_NS;
+}
+
 static void ring(struct gs_hold_page *page)
 {
 	__atomic_add_fetch(&page->bell, 1, __ATOMIC_SEQ_CST);
@@ -59,6 +140,7 @@ void hold_ring(struct actuator *a, struct plan *p)
 	p->hold_asked = p->hold;
 	page->kernels = p->plan.hold_kernels;
 	page->limit_us = (__u32)((p->limit_at - p->reserved_at) / US);
+	place_agent(a, p);
 	__atomic_store_n(&page->wanted, p->hold, __ATOMIC_RELEASE);
 	p->record.begin_ns = now_ns();
 	ring(page);
@@ -80,7 +162,7 @@ __u64 hold_launched_ns(struct actuator *a, const struct plan *p)
 {
 	const struct gs_hold_page *page = page_of(a, p);
 
-	if (!page || __atomic_load_n(&page->launched, __ATOMIC_ACQUIRE) != p->hold_asked)
+	if (!page || !has_launched(page, p->hold_asked))
 		return 0;
 	return page->launched_ns;
 }

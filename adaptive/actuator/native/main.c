@@ -146,7 +146,13 @@ static void stop(struct actuator *a)
 	a->stop_by = now + STOP_LIMIT_NS;
 	unwatch(link_fd);
 	unwatch(signal_fd);
-	for_each_plan(a, p) if (p->used) burst_end(a, p, GA_END_WITHDRAWN, now);
+	for_each_plan(a, p)
+	{
+		if (!p->used)
+			continue;
+		burst_end(a, p, GA_END_WITHDRAWN, now);
+		hold_leave(p);
+	}
 }
 
 static void dispatch(struct actuator *a, __u64 from)
@@ -177,11 +183,11 @@ static void dispatch(struct actuator *a, __u64 from)
 
 static __u64 next_deadline(const struct actuator *a)
 {
-	__u64 next = a->stopping ? a->stop_by : NEVER;
+	__u64 next = a->stopping ? a->stop_by : NEVER, now = now_ns();
 
 	if (is_finished(a))
 		return 1; /* at once: the leader sleeps, and another thread did the last of it */
-	for_each_plan(a, p) if (p->used) next = earlier(next, burst_deadline(p));
+	for_each_plan(a, p) if (p->used) next = earlier(next, burst_deadline(p, now));
 	for_each_gpu(a, u)
 	{
 		if (!u->known)
@@ -209,6 +215,20 @@ void rearm(struct actuator *a)
 	timerfd_settime(timer_fd, TFD_TIMER_ABSTIME, &timer, NULL);
 }
 
+/* Stays awake until a reservation that is to begin at once does. */
+static __u64 watch_out(struct actuator *a)
+{
+	__u64 now = now_ns(), until = burst_imminent(a, now);
+
+	if (until == now)
+		return now;
+	pthread_mutex_unlock(&a->lock);
+	while (now < until)
+		now = now_ns();
+	pthread_mutex_lock(&a->lock);
+	return now;
+}
+
 /* Called with the lock, which is given up only while waiting. */
 void lead(struct actuator *a)
 {
@@ -221,10 +241,10 @@ void lead(struct actuator *a)
 	pthread_mutex_unlock(&a->lock);
 	count = epoll_wait(epoll_fd, ready, 16, -1);
 	pthread_mutex_lock(&a->lock);
-	a->led = false;
 	for (int i = 0; i < count; i++)
 		dispatch(a, ready[i].data.u64);
-	now = now_ns();
+	now = watch_out(a);
+	a->led = false;
 	burst_tick(a, now);
 	for_each_gpu(a, u)
 	{

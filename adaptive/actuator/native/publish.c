@@ -98,7 +98,7 @@ static struct plan *take_plan(struct actuator *a, const struct ga_plan *wanted)
 		if (a->plans[i].used)
 			continue;
 		found = &a->plans[i];
-		*found = (struct plan){.used = true};
+		*found = (struct plan){.used = true, .answer_by = NEVER};
 		if (i >= a->plan_top)
 			a->plan_top = i + 1;
 	}
@@ -112,6 +112,7 @@ static struct plan *take_plan(struct actuator *a, const struct ga_plan *wanted)
 static void withdraw(struct actuator *a, struct plan *p, __u32 reason, __u64 now)
 {
 	p->leaving = true;
+	hold_leave(p);
 	if (p->phase == IDLE)
 		p->used = p->leaving = false;
 	else

@@ -15,8 +15,8 @@ def make_rig(tmp_path, fake_rm):
         pytest.skip(f"{binary_path()} is not built; run: make native")
     rigs = []
 
-    def make(best_effort=1, ring=None):
-        rigs.append(Rig(tmp_path, fake_rm, best_effort, ring))
+    def make(best_effort=1, ring=None, **options):
+        rigs.append(Rig(tmp_path, fake_rm, best_effort, ring, **options))
         return rigs[-1]
 
     yield make

@@ -78,12 +78,13 @@ def now_ns():
 class Rig:
     """One latency-critical process and some best-effort ones (all asleep), one actuator, one fake driver."""
 
-    def __init__(self, folder, library, best_effort=1, ring=None):
+    def __init__(self, folder, library, best_effort=1, ring=None, service=("sleep", "300"), **pipes):
         path = folder / "rm.log"
         path.write_bytes(bytes(ctypes.sizeof(Log)))
         with path.open("r+b") as file:
             self.rm = Log.from_buffer(mmap.mmap(file.fileno(), 0))
-        self._processes = [subprocess.Popen(["sleep", "300"]) for _ in range(1 + best_effort)]
+        self.service = subprocess.Popen(service, **pipes)
+        self._processes = [self.service, *(subprocess.Popen(["sleep", "300"]) for _ in range(best_effort))]
         self.lc, self.be = self._processes[0].pid, [process.pid for process in self._processes[1:]]
         self.files = {process.pid: FakeFiles(process.pid) for process in self._processes}
         before = {name: os.environ.get(name) for name in ("LD_PRELOAD", "FAKE_RM_LOG")}

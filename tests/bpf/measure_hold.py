@@ -1,0 +1,90 @@
+"""Measures holds: from when one is due until the agent has launched it. Run as root on a quiet machine, not a test.
+
+    python -m tests.bpf.measure_hold
+
+The driver is a fake one whose launches cost nothing, so that the times are those of the actuator and the agent.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from gpsched.adaptive.actuator import Mechanism, Trigger
+from gpsched.adaptive.agent import library_path
+from gpsched.adaptive.probes.events import Call, Hint, Kind, encode_hint
+from tests.bpf.measure_actuator import COPY, LAUNCH, SYNC, emit, load
+from tests.unit.actuator.rig import Rig, build_fake_rm, now_ns
+from tests.unit.agent.test_agent import HERE, build
+
+
+HOST = "from tests.unit.agent.host import Program; p = Program(); p.make_context(); print(); input()"
+BURSTS, RATE = 100, 100
+FORETOLD_NS = 6_000_000
+
+
+def burst(rig, offset_us):
+    """Announce a burst, by an event or ahead of time, and let it come some time after the hold is due."""
+    if offset_us is None:
+        rig.actuator.announce(encode_hint(now_ns() + FORETOLD_NS, rig.lc, Hint.RESERVE))
+        time.sleep(FORETOLD_NS / 1e9 + 0.001)
+    else:
+        emit(COPY)
+        time.sleep((offset_us + 600) / 1e6)
+    for call in (LAUNCH, SYNC):
+        emit(call)
+        emit(call, is_return=True)
+
+
+def measure(rig, offset_us):
+    """Return the times in µs: from due to the bell, and to the launch."""
+    trigger = Trigger(kind=Kind.HINT)
+    if offset_us is not None:
+        trigger = Trigger(kind=Kind.CUDA_ENTER, call=Call.COPY_H2D, offset_us=offset_us)
+    rig.publish(rig.plan(Mechanism.HOLD, trigger=trigger, launch_within_us=100_000), members=[rig.member(rig.lc)])
+    rig.actuator.records()
+    begin = time.monotonic()
+    for number in range(BURSTS):
+        time.sleep(max(0.0, begin + number / RATE - time.monotonic()))
+        burst(rig, offset_us)
+    time.sleep(0.05)
+    records = [record for record in rig.actuator.records() if record.ready_ns]
+    due_ns = [record.trigger_ns + (offset_us or 0) * 1000 for record in records]
+    return [
+        [(getattr(record, name) - due) / 1000 for record, due in zip(records, due_ns, strict=True)]
+        for name in ("begin_ns", "ready_ns")
+    ]
+
+
+def percentiles(values):
+    values = sorted(values)
+    return ", ".join(f"{values[min(len(values) - 1, len(values) * p // 100)]:.0f}" for p in (50, 95, 99)) + " µs"
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        build(folder, HERE / "fake_libcuda.c")
+        os.environ |= {"LD_LIBRARY_PATH": name, "AGENT": str(library_path())}
+        service = {"service": (sys.executable, "-c", HOST), "stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        rig = Rig(folder, build_fake_rm(folder), best_effort=0, **service)
+        program = load(rig.lc)
+        try:
+            rig.actuator._slots.ring(program[b"fast"].map_fd)
+            rig.service.stdout.readline()
+            for offset_us in (0, 100, 600, None):
+                bell, launch = measure(rig, offset_us)
+                what = "when foretold" if offset_us is None else f"{offset_us} µs after its event"
+                print(
+                    f"due {what}: p50, p95, p99 to the bell {percentiles(bell)}, to the launch {percentiles(launch)} "
+                    f"(n {len(bell)})"
+                )
+        finally:
+            rig.close()
+            program.cleanup()
+
+
+if __name__ == "__main__":
+    main()

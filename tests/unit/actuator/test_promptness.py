@@ -1,0 +1,112 @@
+"""How soon a reservation begins: where the agent's thread runs, and how one that is due later is awaited."""
+
+import mmap
+import os
+import statistics
+import sys
+import time
+
+import pytest
+
+from gpsched.adaptive.actuator import Mechanism, Trigger
+from gpsched.adaptive.actuator.slots import find_agent
+from gpsched.adaptive.agent.page import Layout
+from gpsched.adaptive.probes.events import Hint, Kind, encode_hint
+from tests.unit.actuator.rig import now_ns, until
+
+
+HOLDS = (sys.executable, "-m", "tests.unit.actuator.agent_host")
+
+
+def may_be_real_time():
+    before = os.sched_getscheduler(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except PermissionError:
+        return False
+    os.sched_setscheduler(0, before, os.sched_param(0))
+    return True
+
+
+class Held:
+    """A rig whose service has an agent."""
+
+    def __init__(self, rig):
+        self.rig = rig
+        self.tid, file = until(lambda: find_agent(rig.lc))
+        self._page = Layout.from_buffer(mmap.mmap(file, 4096))
+        os.close(file)
+
+    def hold(self, mechanism=Mechanism.HOLD):
+        """How the agent's thread ran when it launched (None if it did not): policy, number of CPUs."""
+        self.rig.publish(self.rig.plan(mechanism, launch_within_us=20_000))
+        self.rig.trigger()
+        launched = self.rig.record().ready_ns
+        return (self._page.failures, self._page.last_error) if launched else None
+
+    def is_as_before(self):
+        cpus = os.sched_getaffinity(self.rig.lc)
+        return os.sched_getscheduler(self.tid) == os.SCHED_OTHER and os.sched_getaffinity(self.tid) == cpus
+
+
+@pytest.fixture
+def make_held(make_rig):
+    def make(*mode):
+        if not may_be_real_time():
+            pytest.skip("real-time priorities are not allowed here")
+        return Held(make_rig(service=(*HOLDS, *mode)))
+
+    return make
+
+
+def test_the_agent_launches_where_the_actuator_is_awake(make_held):
+    held = make_held()
+    assert held.hold() == (os.SCHED_FIFO, 1)
+    assert held.is_as_before()
+
+
+def test_the_agent_runs_anywhere_where_a_control_is_issued(make_held):
+    """Beside the actuator it would wait for that control: hundreds of us."""
+    held = make_held()
+    assert held.hold(Mechanism.HOLD | Mechanism.DISABLE) == (os.SCHED_OTHER, len(os.sched_getaffinity(held.rig.lc)))
+
+
+def test_an_agent_that_does_not_answer_is_let_go_and_left_alone(make_held):
+    """It may wait, awake, for a lock of a thread that does not run while it does."""
+    held = make_held("silent")
+    held.rig.publish(held.rig.plan(Mechanism.HOLD, launch_within_us=500_000))
+    for tried in (True, False):
+        held.rig.trigger()
+        seen = [os.sched_getscheduler(held.tid) for _ in range(200)]
+        assert (os.SCHED_FIFO in seen) <= tried
+        until(held.is_as_before)
+        held.rig.launch()
+        held.rig.sync()
+        assert not held.rig.record().ready_ns
+
+
+def test_an_agent_is_let_go_with_the_actuator(make_held):
+    held = make_held("silent")
+    held.rig.publish(held.rig.plan(Mechanism.HOLD))
+    held.rig.trigger()
+    held.rig.actuator.stop()
+    assert held.is_as_before()
+
+
+def begins_late_us(rig):
+    record = rig.record()
+    return (record.begin_ns - record.trigger_ns) / 1000
+
+
+def test_what_is_due_later_begins_when_it_is_due(rig):
+    """Not when a sleeping CPU is awake: that is as late as an ordinary timer."""
+    rig.publish(rig.plan(trigger=Trigger(kind=Kind.HINT), launch_within_us=1000))
+    late_us, ordinary_us = [], []
+    for _ in range(40):
+        rig.actuator.announce(encode_hint(now_ns() + 5_000_000, rig.lc, Hint.RESERVE))
+        due_ns = now_ns() + 5_000_000
+        time.sleep(0.005)
+        ordinary_us.append((now_ns() - due_ns) / 1000)
+        late_us.append(begins_late_us(rig))
+    assert min(late_us) >= 0.0
+    assert statistics.median(late_us) < 0.5 * statistics.median(ordinary_us)
