@@ -129,6 +129,7 @@ class Daemon:
             self._node = Node(
                 self._config, self._probes, undo, costs=costs, freezer=freezer, module=module, settings=settings
             )
+            self._node.steering.rests.must_observe = lambda: self._tracing.active
             stack.callback(self._node.restore_all)
             tuner = TunerProcess(self._socket_path, self._state_dir)
             self._tuning = Tuning(settings, self._node, self._service.gpus.views, tuner)

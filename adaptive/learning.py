@@ -46,6 +46,11 @@ class Learners:
             return learner.observe(observations[0])
         return [output for observation in observations for output in learner.observe(observation)]
 
+    def tell(self, pid: int, observation: Observation) -> Sequence[Output]:
+        """Feed what concerns one process, if it has a learner; return what follows."""
+        learner = self.known(pid)
+        return learner.observe(observation) if learner else ()
+
     def tell_all(self, observation: Observation) -> Iterator[tuple[int, Output]]:
         """Feed what concerns every process (time passes, events were lost); yield what follows, and for whom."""
         for pid, (learner, _) in list(self._learned.items()):

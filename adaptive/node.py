@@ -13,6 +13,7 @@ from gpsched.adaptive.driver.module_level import ModuleLevel
 from gpsched.adaptive.enforcing import enforce
 from gpsched.adaptive.errors import NotLatencyCriticalError, NotManagedError, ProcessGoneError
 from gpsched.adaptive.execution import StartActuator
+from gpsched.adaptive.fastway import Way
 from gpsched.adaptive.freezing import Freezes
 from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.hints.model import HintsReport
@@ -50,7 +51,7 @@ log = logging.getLogger(__name__)
 class Prober(Watching, Protocol):
     """What the node needs of the probes."""
 
-    def send_fast(self, pid: int, enabled: bool, *, at_once: AtOnce) -> None: ...  # noqa: D102
+    def send_fast(self, pid: int, enabled: bool, *, at_once: AtOnce, agent: int, wakes: int) -> None: ...  # noqa: D102
     @property
     def fast_ring(self) -> int: ...  # noqa: D102
     def counters(self, pid: int) -> dict[str, int]: ...  # noqa: D102
@@ -82,7 +83,10 @@ class Node:
         self._lost = 0
         self._numbers = GpuNumbers()
         ring = lambda: probes.fast_ring  # noqa: E731 - exists once the probes are loaded
-        send = lambda pid, on, at_once: probes.send_fast(pid, on, at_once=at_once)  # noqa: E731
+
+        def send(pid: int, way: Way) -> None:
+            probes.send_fast(pid, way.copied, at_once=way.at_once, agent=way.agent, wakes=way.wakes)
+
         self.steering = Steering(config, self.registry, self.keeper, send, ring, actuator, costs, freezer)
 
     # ---- what the probes report

@@ -6,7 +6,7 @@ turns both into plans, and the actuator executes them without us.
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gpsched.adaptive.actuator.actuator import Actuator
@@ -15,7 +15,7 @@ from gpsched.adaptive.actuator.records import Record
 from gpsched.adaptive.config import Config
 from gpsched.adaptive.contention import Contention
 from gpsched.adaptive.execution import Execution, StartActuator
-from gpsched.adaptive.fastway import FastWay, Send
+from gpsched.adaptive.fastway import FastWay, Needs, Send
 from gpsched.adaptive.freezing import Freezes, Freezing
 from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.hints.observations import Lost, Tick
@@ -28,6 +28,7 @@ from gpsched.adaptive.policy import plans
 from gpsched.adaptive.policy.situation import Situation
 from gpsched.adaptive.probes.events import Event, Hint, Kind, encode_hint
 from gpsched.adaptive.reckoning import Reckoning, reacted_us
+from gpsched.adaptive.resting import Rests
 from gpsched.adaptive.slices import SliceKeeper
 from gpsched.adaptive.telemetry import Telemetry
 from gpsched.adaptive.workloads.registry import Process, Registry
@@ -41,8 +42,8 @@ _BUSY_S = 1.0
 class Steering:
     """The learners and the actuator of the node. Everything happens on the daemon's loop.
 
-    ``send_fast(pid, on, at_once)`` makes the kernel copy the process' events to the actuator's ring, whose map is
-    ``ring``, and tell us of some of them at once.
+    ``send_fast(pid, way)`` makes the kernel copy the process' events to the actuator's ring, whose map is ``ring``, and
+    tell us of some of them at once, or of none.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Steering:
         self.contention = Contention(registry, costs)
         self.learners = Learners(registry, costs["reserve"])
         self._levels = Levels(self.learners, self._reckoning.costs())
+        self.rests = Rests(registry, self.learners, self.execution, self._predicts, self._shift_us)
 
     # ---- what the kernel and the clock report
 
@@ -82,8 +84,7 @@ class Steering:
         if outputs is None:
             return
         self._seen = event.time_ns / 1e9
-        for output in outputs:
-            self._take(event.pid, output)
+        self._take_all(event.pid, outputs)
 
     @property
     def urgent(self) -> bool:
@@ -108,6 +109,7 @@ class Steering:
         self.freezing.update()
         for record in self.execution.records():
             self._record(record)
+        self._rest(now)
         if (turns := self.execution.turns()) is not None:
             self._telemetry.occupancy.turns(self.execution.published, turns, now)
         before = dict(self.contention.together)
@@ -145,8 +147,8 @@ class Steering:
         frozen = self.config.reservations.level == "freeze"  # then nothing is asked of the driver
         processes = () if frozen else self._registry
         plan_set = plans.build(processes, self.learners.choices(), self.config.reservations, tuned, situation)
-        if self.execution.publish(plan_set) or self._fast.is_behind(self.freezing.watched):
-            self._fast.follow(self.execution.published, self.freezing.watched, self._predicts)
+        if self.execution.publish(plan_set) or self._fast.is_behind(self.freezing.watched, self.rests.pids):
+            self._follow()
 
     def situation(self) -> Situation:
         """Return what plans and slices depend on beside the processes."""
@@ -211,6 +213,19 @@ class Steering:
     def _decide_anew(self) -> None:
         self._changed = True
 
+    def _follow(self) -> None:
+        agent = self._levels.agents.thread
+        needs = Needs(self.freezing.watched, self._predicts, self.rests.pids, agent)
+        self._fast.follow(self.execution.published, needs)
+
+    def _rest(self, now_us: float) -> None:
+        """Leave services to the actuator for a while, or look at them again."""
+        changed = self.rests.change(self.freezing.watched)
+        if changed:
+            self._follow()
+        for pid in changed:
+            self._take_all(pid, self.rests.tell(pid, now_us))
+
     def _record(self, record: Record) -> None:
         """Take what the actuator did for one reservation."""
         log.debug("%s", record)
@@ -224,8 +239,13 @@ class Steering:
             self._levels.set_costs(self._reckoning.costs())
             self._changed = True
         control_us, record = reacted_us(record, due_us), self._reckoning.reckoned(level, record)
+        self._take_all(record.pid, self.rests.reserved(record))
         self.contention.reserved(record)
         self._telemetry.reservation(record, control_us)
+
+    def _take_all(self, pid: int, outputs: Iterable[Output]) -> None:
+        for output in outputs:
+            self._take(pid, output)
 
     def _take(self, pid: int, output: Output) -> None:
         match output:
@@ -250,8 +270,7 @@ class Steering:
                 self.contention.asked(pid)
                 self.freezing.announce(pid, start, until)
                 if matcher.kind in plans.ANNOUNCED:
-                    shift = self._config_of(self._registry.get(pid)).reservations.offset_shift_us
-                    self._announce(pid, start + shift, Hint.RESERVE)
+                    self._announce(pid, start + self._shift_us(pid), Hint.RESERVE)
             case Release(time_us=now):
                 self.freezing.released(pid)
                 self._announce(pid, now, Hint.CANCEL)
@@ -271,6 +290,9 @@ class Steering:
         """A process has one level and one set of offsets: those of its first GPU."""
         gpus = sorted(process.gpus(), key=lambda gpu: -1 if gpu is None else gpu) if process else []
         return self.tuned.get(gpus[0], self.config) if gpus else self.config
+
+    def _shift_us(self, pid: int) -> float:
+        return self._config_of(self._registry.get(pid)).reservations.offset_shift_us
 
     def _need_us(self, pid: int) -> float:
         process = self._registry.get(pid)

@@ -100,6 +100,11 @@ class Tracing:
     def __init__(self) -> None:
         self._writer: TraceWriter | None = None
 
+    @property
+    def active(self) -> bool:
+        """Whether anything is to be written."""
+        return self._writer is not None
+
     def __call__(self, record: bytes) -> None:
         """Write the record, if anything is to be written."""
         if self._writer is None:

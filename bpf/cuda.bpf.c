@@ -149,7 +149,7 @@ static __always_inline void send_call(struct gs_event *event, const struct gs_ma
 {
 	if (readers & TO_ACTUATOR && process->flags & GS_MANAGED_FAST && fast.ringbuf_output(event, sizeof(*event), 0))
 		count_lost(GS_LOST_FAST);
-	if (readers & TO_DAEMON &&
+	if (readers & TO_DAEMON && !(process->flags & GS_MANAGED_RESTING) &&
 	    events.ringbuf_output(event, sizeof(*event), wake_up(event->time_ns, process, at_once)))
 		count_lost(GS_LOST_EVENTS);
 }
@@ -209,9 +209,9 @@ static __always_inline bool on_enter(struct pt_regs *ctx)
 	u32 call = GS_COOKIE_CALL(cookie);
 	u32 pid = current_pid();
 	struct gs_managed *process = managed.lookup(&pid);
-	struct gs_counters *own = count_call(pid, call);
+	struct gs_counters *own = process && !is_agent(process) ? count_call(pid, call) : 0;
 
-	if (!process || !own)
+	if (!own)
 		return false;
 	if (process->class_ != GS_CLASS_LC)
 		return on_entry_of_job(pid, process, cookie);
@@ -244,7 +244,7 @@ static __always_inline int on_return(struct pt_regs *ctx)
 	struct gs_counters *own;
 	struct gs_event event;
 
-	if (!process || is_entry_only(call))
+	if (!process || is_agent(process) || is_entry_only(call))
 		return 0;
 	if (process->class_ != GS_CLASS_LC) {
 		on_return_of_job(pid, process, cookie, PT_REGS_RC(ctx));

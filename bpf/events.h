@@ -11,7 +11,7 @@
 
 #include <linux/types.h>
 
-#define GS_ABI_VERSION 3
+#define GS_ABI_VERSION 4
 #define GS_COMM_LEN 16
 
 enum gs_class {
@@ -32,7 +32,7 @@ enum gs_kind {
 	GS_PROC_EXIT = 9,
 	GS_WAKE = 10,
 	GS_HINT = 11,
-	GS_PAUSE = 12, /* a best-effort job has nothing to do (result 1), or works again (0); to the actuator only */
+	GS_PAUSE = 12, /* a best-effort job has nothing to do, or works again: enum gs_pause; to the actuator only */
 };
 
 /* What a CUDA driver entry point does; several exported names map to one call. */
@@ -67,6 +67,13 @@ enum gs_wake {
 	GS_WAKE_FUTEX = 8,
 };
 
+/* `result` of GS_PAUSE. */
+enum gs_pause {
+	GS_PAUSE_OVER = 0,
+	GS_PAUSE_SURE = 1,     /* longer than it takes to pass a turn on and back */
+	GS_PAUSE_IN_DOUBT = 2, /* perhaps not */
+};
+
 /* What a program announces itself: `call` of GS_HINT. */
 enum gs_hint {
 	GS_HINT_RESERVE = 1,
@@ -74,6 +81,7 @@ enum gs_hint {
 };
 
 #define GS_FLAG_ASYNC 0x1 /* the call returns before its work is done */
+#define GS_FLAG_WHOLE 0x2 /* of GS_PAUSE: when the work before it began was told, too */
 
 /*
  * What a uprobe's cookie says about the entry point it sits on, so that one program serves
@@ -103,7 +111,10 @@ struct gs_woken {
 
 struct gs_hinted {
 	__u64 in_us; /* when the burst begins, from the event's time on; means nothing on GS_HINT_CANCEL */
-	__u64 pad;
+	/* Of the daemon's own, which are of the time to reserve at: from then on again after every so long, and how
+	 * much later the launch is expected. 0: once. */
+	__u64 every_ns;
+	__u64 lead_ns;
 };
 
 struct gs_rm {
@@ -144,12 +155,15 @@ struct gs_event {
 struct gs_managed {
 	__u32 class_; /* enum gs_class */
 	__u32 flags;  /* GS_MANAGED_* */
+	__u32 agent;  /* thread of its hold agent, whose calls and wakes are not the program's; 0: none */
+	__u32 wakes;  /* bit n: wakes of kind n trigger its reservation, so they go to the ring `fast` */
 };
 
 /* Calls and wakes are read ten times a second, unless the daemon has to act by them. */
-#define GS_MANAGED_FAST 0x1   /* in the actuator's plans: its events, or a job's long pauses, go to the ring `fast` */
-#define GS_MANAGED_BURSTS 0x2 /* what begins or may end a burst wakes the daemon at once */
-#define GS_MANAGED_ALL 0x4    /* whatever is new does */
+#define GS_MANAGED_FAST 0x1    /* in the actuator's plans: its events, or a job's long pauses, go to the ring `fast` */
+#define GS_MANAGED_BURSTS 0x2  /* what begins or may end a burst wakes the daemon at once */
+#define GS_MANAGED_ALL 0x4     /* whatever is new does */
+#define GS_MANAGED_RESTING 0x8 /* the daemon is told of none: it knows them well, and the actuator acts by itself */
 
 /* Indices of the per-CPU array `lost`. */
 enum gs_lost {

@@ -43,11 +43,17 @@ static __always_inline u32 current_pid(void)
 	return bpf_get_current_pid_tgid() >> 32;
 }
 
+/* What the hold agent does is our own doing. */
+static __always_inline bool is_agent(const struct gs_managed *process)
+{
+	return process->agent && process->agent == (u32)bpf_get_current_pid_tgid();
+}
+
 static __always_inline struct gs_managed *latency_critical(u32 pid)
 {
 	struct gs_managed *process = managed.lookup(&pid);
 
-	return process && process->class_ == GS_CLASS_LC ? process : 0;
+	return process && process->class_ == GS_CLASS_LC && !is_agent(process) ? process : 0;
 }
 
 static __always_inline void count_lost(u32 what)
@@ -112,10 +118,20 @@ static __always_inline u64 wake_up(u64 now, const struct gs_managed *process, u3
 	return BPF_RB_FORCE_WAKEUP;
 }
 
+static __always_inline bool is_for_actuator(const struct gs_event *event, const struct gs_managed *process)
+{
+	u32 kind = event->call & 31;
+
+	return process->flags & GS_MANAGED_FAST && (event->kind != GS_WAKE || process->wakes >> kind & 1);
+}
+
 /* The actuator's copy goes first: it is the one in a hurry. */
 static __always_inline void submit_event(struct gs_event *event, const struct gs_managed *process, u32 at_once)
 {
-	if (process->flags & GS_MANAGED_FAST && fast.ringbuf_output(event, sizeof(*event), 0))
+	if (is_for_actuator(event, process) && fast.ringbuf_output(event, sizeof(*event), 0))
 		count_lost(GS_LOST_FAST);
-	events.ringbuf_submit(event, wake_up(event->time_ns, process, at_once));
+	if (process->flags & GS_MANAGED_RESTING)
+		events.ringbuf_discard(event, BPF_RB_NO_WAKEUP);
+	else
+		events.ringbuf_submit(event, wake_up(event->time_ns, process, at_once));
 }

@@ -1,8 +1,26 @@
 """Makes the clock a trigger candidate like any other: an instant before each burst that the rhythm leads to expect."""
 
 import math
+from typing import NamedTuple
 
 from gpsched.adaptive.hints.periodic import PeriodicPredictor
+
+
+class Rhythm(NamedTuple):
+    """Reserve at ``start_us`` and every ``every_us`` from then on; launches are expected ``lead_us`` later."""
+
+    start_us: float
+    every_us: float
+    lead_us: float
+
+    def shifted(self, by_us: float) -> "Rhythm":
+        """The same, with each reservation so much later."""
+        return self._replace(start_us=self.start_us + by_us, lead_us=self.lead_us - by_us)
+
+    def after(self, now_us: float) -> "Rhythm":
+        """The same, without what is past."""
+        past = max(math.ceil((now_us - self.start_us) / self.every_us), 0)
+        return self._replace(start_us=self.start_us + past * self.every_us)
 
 
 class Clock:
@@ -47,6 +65,17 @@ class Clock:
         self.predictor.miss()
         self._schedule()
         return True
+
+    def skip(self, now_us: float) -> None:
+        """Nothing was told of what came before now."""
+        self.predictor.skip(now_us)
+        self._schedule()
+
+    def rhythm(self, offset_us: float) -> Rhythm | None:
+        """Return when to reserve, ``offset_us`` after each occurrence; None where there is no rhythm now."""
+        expected = self.predictor.next_us
+        lead_us = self.guard_us - offset_us
+        return None if expected is None else Rhythm(expected - lead_us, self.predictor.period_us, lead_us)
 
     def reset(self) -> None:
         """The clock stepped, or nothing happened for long."""

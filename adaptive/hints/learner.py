@@ -8,7 +8,7 @@ from gpsched.adaptive.hints.announced import Announcements
 from gpsched.adaptive.hints.bursts import Burst, BurstSegmenter
 from gpsched.adaptive.hints.candidates import CandidateTable
 from gpsched.adaptive.hints.chooser import Chooser
-from gpsched.adaptive.hints.clock import Clock
+from gpsched.adaptive.hints.clock import Clock, Rhythm
 from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.hints.model import Choice, HintsReport, Trigger
 from gpsched.adaptive.hints.observations import (
@@ -20,6 +20,7 @@ from gpsched.adaptive.hints.observations import (
     Lost,
     Matcher,
     Observation,
+    Rest,
     SyncEnter,
     SyncReturn,
     Wake,
@@ -28,6 +29,7 @@ from gpsched.adaptive.hints.observations import (
 from gpsched.adaptive.hints.outputs import BurstBegan, BurstEnded, ChoiceChanged, Claimed, Output, Release, Reserve
 from gpsched.adaptive.hints.report import build_report
 from gpsched.adaptive.hints.reservations import Reservations
+from gpsched.adaptive.hints.resumption import Resumption
 
 
 Handler = Callable[[Any, float, list[Output]], None]
@@ -61,6 +63,9 @@ class HintLearner:
         self._told_us = float("inf")  # the first wake since the last burst began that told of the next one
         self._earliest: Matcher | None = None
         self._gaps: deque[int] = deque(maxlen=16)
+        self._rests = False  # it is told nothing
+        self._resumption: Resumption | None = None  # it is told again, and waits for a burst's end
+        self._missing = (float("inf"), float("inf"))  # from when until when it was told nothing last
         self._handlers: dict[type[Observation], Handler] = {
             Wake: self._on_wake,
             Launch: self._on_launch,
@@ -70,10 +75,13 @@ class HintLearner:
             EventRecord: lambda call, _now, _out: self._segmenter.record(call),
             Explicit: self._on_explicit,
             Lost: self._on_lost,
+            Rest: self._on_rest,
         }
 
     def observe(self, observation: Observation) -> Sequence[Output]:
         """Take one observation and return what follows from it, in order."""
+        if self._rests and not self._resumes(observation):
+            return ()
         out: list[Output] = []
         now = observation.time_us
         if not self._now - self.STEP_BACK_US <= now <= self._now + self.STEP_AHEAD_US:
@@ -109,6 +117,30 @@ class HintLearner:
         if not costs.keeps or not self.gaps:
             return gain, waste
         return (gain or min(costs.hidden(0.0), 0.0)) + self.gaps * costs.switch_us, waste
+
+    def missed(self, time_us: float) -> bool:
+        """Whether it was told nothing of what happened then, as far as it remembers."""
+        return self._missing[0] <= time_us < self._missing[1]
+
+    def keep_time(self, launch_us: float) -> None:
+        """A burst began of which it is told nothing else: the rhythm is followed all the same."""
+        self._clock.burst(launch_us)
+
+    @property
+    def rhythm(self) -> Rhythm | None:
+        """When to reserve by the clock; None where that is no chosen trigger, or there is no rhythm now."""
+        clocks = [each for each in self.chosen().triggers if each.matcher.kind == WakeKind.CLOCK]
+        return self._clock.rhythm(clocks[0].offset_us) if clocks else None
+
+    @property
+    def bursts(self) -> int:
+        """How many bursts were observed so far."""
+        return self._table.burst
+
+    @property
+    def lead_us(self) -> float:
+        """How long before its first launch a burst must be announced to be reserved for in time, at its level."""
+        return self._chooser.costs.lead_us
 
     @property
     def gaps(self) -> int:
@@ -197,6 +229,24 @@ class HintLearner:
         self._told_us = min(self._told_us, now)
         self._reserve(now, max(now, at + trigger.offset_us), at + trigger.limit_us, trigger, out)
 
+    def _on_rest(self, rest: Rest, now: float, out: list[Output]) -> None:
+        if not self._rests:
+            self._forget_pending("the service is left to the actuator for a while", out)
+            self._rests, self._missing = True, (now, float("inf"))
+        self._resumption = Resumption() if rest.over else None
+
+    def _resumes(self, observation: Observation) -> bool:
+        """Whether this is to be learned from again."""
+        if isinstance(observation, Rest):
+            return True
+        if self._resumption is None or not self._resumption.is_over(observation, self._segmenter.between.us):
+            return False
+        since, now = self._missing[0], observation.time_us
+        self._reservations.skip(now - since)
+        self._clock.skip(now)
+        self._rests, self._resumption, self._missing, self._now = False, None, (since, now), now
+        return True
+
     def _on_lost(self, lost: Lost, _now: float, out: list[Output]) -> None:
         self._lost += lost.count
         self._reset("events were lost", out)
@@ -276,9 +326,12 @@ class HintLearner:
             out.append(Release(now, why))
 
     def _reset(self, why: str, out: list[Output]) -> None:
+        self._clock.reset()
+        self._forget_pending(why, out)
+
+    def _forget_pending(self, why: str, out: list[Output]) -> None:
         self._ended(self._segmenter.reset(), out)
         self._table.drop_pending()
-        self._clock.reset()
         self._told_us = float("inf")
         self._chooser.reset()
         self._drop(why, self._now, out)

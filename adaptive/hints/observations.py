@@ -117,6 +117,12 @@ class Lost(Observation, frozen=True, gc=False):
     count: int = 1
 
 
+class Rest(Observation, frozen=True, gc=False):
+    """From here on nothing is told of what happens, or (``over``) all again. What comes in between is a remainder."""
+
+    over: bool = False
+
+
 class Tick(Observation, frozen=True, gc=False):
     """Time passed. Sent every few ms while the process is idle, so that windows close and the clock is followed."""
 

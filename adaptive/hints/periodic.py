@@ -1,5 +1,6 @@
 """Predicts the next burst of a process whose requests come at a constant rate, with jitter, skips and clock steps."""
 
+import math
 from collections import deque
 from statistics import median
 
@@ -57,6 +58,11 @@ class PeriodicPredictor:
             self._unlock()
         else:
             self.next_us += self.period_us
+
+    def skip(self, now_us: float) -> None:
+        """Nothing was told of what came before now: expect the next burst of the rhythm."""
+        if self.next_us is not None and self.next_us < now_us:
+            self.next_us += math.ceil((now_us - self.next_us) / self.period_us) * self.period_us
 
     def reset(self) -> None:
         """The clock stepped: keep the period, lose the phase."""

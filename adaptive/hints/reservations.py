@@ -130,6 +130,12 @@ class Reservations:
         self._companion = None
         return had
 
+    def skip(self, missed_us: float) -> None:
+        """So long nothing was observed: that is no time in which nothing was wasted."""
+        self._began_us += missed_us
+        self._now_us += missed_us
+        self._history = deque(((at + missed_us, waste) for at, waste in self._history), maxlen=self._history.maxlen)
+
     def fresh(self, expected_recall: float) -> None:
         """A new choice is in force: judge it by its own outcomes."""
         self.expected_recall = expected_recall

@@ -13,7 +13,7 @@ import msgspec
 from gpsched.adaptive.probes.errors import EventDecodeError
 
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 COMM_LENGTH = 16
 UNKNOWN = -1  # GS_UNKNOWN
 
@@ -75,6 +75,9 @@ class Wake(IntEnum):
     FUTEX = 8
 
 
+ALL_WAKES = sum(1 << wake for wake in Wake)
+
+
 class Hint(IntEnum):
     """``enum gs_hint``: what a program announces itself."""
 
@@ -82,24 +85,35 @@ class Hint(IntEnum):
     CANCEL = 2
 
 
+class Pause(IntEnum):
+    """``enum gs_pause``: what a best-effort job is said to do."""
+
+    OVER = 0
+    SURE = 1
+    IN_DOUBT = 2
+
+
 class Flag(IntFlag):
-    """``GS_FLAG_*``: ASYNC calls return before their work is done."""
+    """``GS_FLAG_*``: ASYNC calls return before their work is done. WHOLE: of a pause, the one before was told."""
 
     ASYNC = 1
+    WHOLE = 2
 
 
 class ManagedFlag(IntFlag):
     """``GS_MANAGED_*``: FAST events go to the actuator's ring too; those of BURSTS, or ALL, wake the daemon at once.
 
-    Of a best-effort process FAST means its long pauses.
+    Of a best-effort process FAST means its long pauses. The daemon is told nothing of who is RESTING.
     """
 
     FAST = 1
     BURSTS = 2
     ALL = 4
+    RESTING = 8
 
 
-AtOnce = Literal["nothing", "bursts", "all"]  # which events wake the daemon at once: see ``ManagedFlag``
+AtOnce = Literal["never", "nothing", "bursts", "all"]
+"""Which calls and wakes of a process the daemon is told of at once: see ``ManagedFlag``. Never: not even later."""
 
 
 class Lost(IntEnum):
@@ -114,7 +128,7 @@ HEAD = struct.Struct("=QIIHHiII")
 CUDA = struct.Struct("=QQ16x")
 RM = struct.Struct("=IIIIQII")
 WAKE = struct.Struct("=qQ16x")
-HINT = struct.Struct("=QQ16x")
+HINT = struct.Struct("=QQQ8x")
 PROC = struct.Struct(f"=II{COMM_LENGTH}s8x")
 EVENT_SIZE = HEAD.size + RM.size
 _FREQUENT = struct.Struct("=QIIHHiIIQQ16x")  # the head and the two words of a call's or a wake's body
@@ -263,18 +277,19 @@ def _decode_rare(record: bytes, head: tuple[int, int, int], kind: int, call: int
     raise EventDecodeError(f"unknown kind {kind}", len(record))
 
 
-def encode_hint(time_ns: int, pid: int, hint: Hint = Hint.RESERVE) -> bytes:
+def encode_hint(time_ns: int, pid: int, hint: Hint = Hint.RESERVE, every_ns: int = 0, lead_ns: int = 0) -> bytes:
     """Return the record that announces a burst of ``pid`` at ``time_ns``, which may lie ahead: for the actuator.
 
-    With ``Hint.CANCEL`` it takes back what was announced.
+    With ``every_ns`` it announces those after it as well, whose launches come ``lead_ns`` later. With ``Hint.CANCEL``
+    it takes back what was announced.
     """
-    return HEAD.pack(time_ns, pid, pid, Kind.HINT, hint, 0, 0, 0) + HINT.pack(0, 0)
+    return HEAD.pack(time_ns, pid, pid, Kind.HINT, hint, 0, 0, 0) + HINT.pack(0, every_ns, lead_ns)
 
 
 def _decode_hint(record: bytes, head: tuple[int, int, int], call: int) -> HintEvent:
     if call not in (Hint.RESERVE, Hint.CANCEL):
         raise EventDecodeError(f"unknown hint {call}", len(record))
-    in_us, _ = HINT.unpack_from(record, HEAD.size)
+    in_us, _, _ = HINT.unpack_from(record, HEAD.size)
     return HintEvent(*head, Hint(call), in_us)
 
 

@@ -9,6 +9,7 @@ from gpsched.adaptive.errors import ProcessGoneError
 from gpsched.adaptive.probes.attacher import Attacher, Attachment
 from gpsched.adaptive.probes.errors import EventDecodeError
 from gpsched.adaptive.probes.events import (
+    ALL_WAKES,
     AtOnce,
     Call,
     CudaEvent,
@@ -28,7 +29,12 @@ from gpsched.adaptive.probes.program import BATCH, MAX_PROCESSES, RING_PAGES, Pr
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Event], None]
-_AT_ONCE: dict[AtOnce, int] = {"nothing": 0, "bursts": ManagedFlag.BURSTS, "all": ManagedFlag.ALL}
+_AT_ONCE: dict[AtOnce, int] = {
+    "never": ManagedFlag.RESTING,
+    "nothing": 0,
+    "bursts": ManagedFlag.BURSTS,
+    "all": ManagedFlag.ALL,
+}
 _CLASSES = {"lc": ProcessClass.LC, "be": ProcessClass.BE}
 _NOT_FOUND = KeyError
 _FREQUENT = frozenset({CudaEvent, WakeEvent})  # they say nothing of libraries and families
@@ -129,13 +135,17 @@ class Probes:
             return WakeCounts(0, 0, 0)
         return WakeCounts(counts.wakes, counts.throttled, counts.unrelated)
 
-    def send_fast(self, pid: int, enabled: bool, *, at_once: AtOnce = "nothing") -> None:
+    def send_fast(
+        self, pid: int, enabled: bool, *, at_once: AtOnce = "nothing", agent: int = 0, wakes: int = ALL_WAKES
+    ) -> None:
         """Whether the events of a managed process go to ``fast_ring`` too; unknown pids are no error.
 
         Of a best-effort process only its long pauses go there.
 
         ``at_once``: which of its calls and wakes make ``fileno`` readable at once: none, what begins or may end a
-        burst, or all. Whatever else comes does so ten times a second.
+        burst, or all. Whatever else comes does so ten times a second; where it is "never", they do not come at all.
+        ``agent``: its thread whose calls and wakes are told to nobody. ``wakes``: bits of the kinds of wakes that go to
+        ``fast_ring``.
         """
         managed, key = self._map("managed"), self._key(pid)
         try:
@@ -143,7 +153,8 @@ class Probes:
         except _NOT_FOUND:
             return
         self._remove("pauses", key)  # a wait that began before was not seen to end
-        managed[key] = managed.Leaf(class_, (ManagedFlag.FAST if enabled else 0) | _AT_ONCE[at_once])
+        flags = (ManagedFlag.FAST if enabled else 0) | _AT_ONCE[at_once]
+        managed[key] = managed.Leaf(class_, flags, agent, wakes)
 
     # ---- what they do
 
@@ -277,7 +288,8 @@ class Probes:
         counters, managed = self._map("counters"), self._map("managed")
         if key not in counters:
             counters[key] = counters.Leaf()
-        managed[key] = managed.Leaf(int(class_), managed[key].flags if key in managed else 0)
+        known = managed[key] if key in managed else managed.Leaf()
+        managed[key] = managed.Leaf(int(class_), known.flags, known.agent, known.wakes)
 
     def _remove(self, name: str, key: Any) -> None:
         try:

@@ -19,7 +19,7 @@ HEAD = ("time_ns", "pid", "tid", "kind", "call", "result", "flags", "pad")
 CUDA = ("cuda.handle", "cuda.bytes")
 RM = ("rm.client", "rm.parent", "rm.object", "rm.code", "rm.value", "rm.fd", "rm.pad")
 WAKE = ("wake.handle", "wake.bytes")
-HINT = ("hint.in_us", "hint.pad")
+HINT = ("hint.in_us", "hint.every_ns", "hint.lead_ns")
 PROC = ("proc.parent", "proc.pad", "proc.comm")
 ENUMS = {
     "GS_CLASS_": events.ProcessClass,
@@ -29,6 +29,7 @@ ENUMS = {
     "GS_MANAGED_": events.ManagedFlag,
     "GS_WAKE_": events.Wake,
     "GS_HINT_": events.Hint,
+    "GS_PAUSE_": events.Pause,
     "GS_": events.Kind,
 }
 
@@ -76,7 +77,7 @@ def test_offsets(tmp_path: Path, names: tuple[str, ...], layout: str, base: int)
 
 def test_sizes(tmp_path: Path) -> None:
     structs = ("gs_event", "gs_rm", "gs_counters", "gs_managed")
-    expected = [events.EVENT_SIZE, events.RM.size, events.COUNTERS.size, 8]
+    expected = [events.EVENT_SIZE, events.RM.size, events.COUNTERS.size, 16]
     assert evaluate(tmp_path, [f"sizeof(struct {name})" for name in structs]) == expected
     assert events.CUDA.size == events.WAKE.size == events.HINT.size == events.PROC.size == events.RM.size
 
@@ -86,8 +87,8 @@ def test_wakes_have_the_learner_s_numbers() -> None:
 
 
 def test_every_enumerator_has_its_python_value(tmp_path: Path) -> None:
-    names = [*re.findall(r"^\s+(GS_\w+) = \d+,", HEADER.read_text(), re.M), "GS_FLAG_ASYNC"]
-    names += ["GS_MANAGED_FAST", "GS_MANAGED_BURSTS", "GS_MANAGED_ALL"]
+    names = [*re.findall(r"^\s+(GS_\w+) = \d+,", HEADER.read_text(), re.M), "GS_FLAG_ASYNC", "GS_FLAG_WHOLE"]
+    names += [f"GS_MANAGED_{flag}" for flag in ("FAST", "BURSTS", "ALL", "RESTING")]
     known = [name for name in names if name not in ("GS_CALL_COUNT", "GS_LOST_COUNT")]
     seen = 0
     for name, value in zip(known, evaluate(tmp_path, known), strict=True):
@@ -165,7 +166,7 @@ def test_wakes_keep_every_field(
 
 @given(U32, st.sampled_from(list(events.Hint)), U64)
 def test_hints_keep_every_field(tid: int, hint: events.Hint, in_us: int) -> None:
-    record = events.HEAD.pack(7, 1, tid, events.Kind.HINT, hint, 0, 0, 0) + events.HINT.pack(in_us, 0)
+    record = events.HEAD.pack(7, 1, tid, events.Kind.HINT, hint, 0, 0, 0) + events.HINT.pack(in_us, 0, 0)
     assert events.decode(record) == events.HintEvent(7, 1, tid, hint, in_us)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpsched.adaptive.probes.events import AtOnce, Call, CudaEvent, Event, WakeEvent, decode
+from gpsched.adaptive.probes.events import AtOnce, Call, CudaEvent, Event, ProcExit, Wake, WakeEvent, decode
 from tests.bpf import fake_cuda
 from tests.bpf.conftest import Recorder, Victim
 
@@ -42,8 +42,8 @@ class Service(Victim):
         self.ask(fast=True)
         self.do("call cuGraphLaunch")  # from then on its wakes are sent
 
-    def ask(self, *, fast: bool = False, at_once: AtOnce = "nothing") -> None:
-        self.own.probes.send_fast(self.pid, fast, at_once=at_once)
+    def ask(self, *, fast: bool = False, at_once: AtOnce = "nothing", **options: int) -> None:
+        self.own.probes.send_fast(self.pid, fast, at_once=at_once, **options)
 
     def calls(self, command: str) -> list[CudaEvent]:
         """What the daemon is told of it."""
@@ -177,3 +177,60 @@ def test_the_life_of_processes_is_told_at_once(service: Service, victims: Callab
     service.do("call cuEventRecord")
     job.end()
     assert readable(service.own.probes.fileno(), 5000)
+
+
+def told(service: Service) -> tuple[list[type], list[type]]:
+    """What kinds of events the daemon and the actuator get of a launch, a wait, and the commands that are read."""
+    service.calls("call cuEventRecord")
+    service.own.events.clear()
+    service.fast.clear()
+    for command in ("call cuGraphLaunch", "call cuStreamSynchronize"):
+        service.do(command)
+    own = service.own.of(service.pid, CudaEvent, WakeEvent)
+    return [type(event) for event in own], [type(event) for event in service.fast]
+
+
+def test_of_who_rests_only_the_actuator_is_told(service: Service) -> None:
+    service.ask(fast=True, at_once="never")
+    own, fast = told(service)
+    assert own == []
+    assert fast.count(CudaEvent) == 4
+    assert WakeEvent in fast
+    assert service.own.probes.counters(service.pid)["stream_sync"] == 1
+    service.ask(fast=True)
+    own, _ = told(service)
+    assert own.count(CudaEvent) == 3
+    assert WakeEvent in own
+    assert service.own.probes.lost() == service.own.probes.lost_fast() == 0
+
+
+def test_the_life_of_who_rests_is_told(service: Service) -> None:
+    service.ask(fast=True, at_once="never")
+    service.own.events.clear()
+    service.end()
+    service.own.wait(lambda: any(isinstance(event, ProcExit) for event in service.own.events))
+
+
+def test_what_an_agent_does_is_told_to_nobody(service: Service) -> None:
+    service.ask(fast=True, agent=service.pid)
+    before = service.own.probes.counters(service.pid)
+    assert told(service) == ([], [])
+    assert service.own.probes.counters(service.pid) == before
+    service.own.probes.manage(service.pid, "lc")  # and the kernel still knows
+    assert told(service) == ([], [])
+
+
+def test_threads_that_are_no_agent_s_are_told(service: Service) -> None:
+    service.ask(fast=True, agent=service.pid + 1)
+    own, fast = told(service)
+    assert own.count(CudaEvent) == 3
+    assert fast.count(CudaEvent) == 4
+
+
+@pytest.mark.parametrize(("wakes", "some"), [(1 << Wake.PIPE, True), (1 << Wake.EPOLL, False), (0, False)])
+def test_the_actuator_gets_the_wakes_that_trigger(service: Service, wakes: int, some: bool) -> None:
+    service.ask(fast=True, wakes=wakes)
+    own, fast = told(service)
+    assert WakeEvent in own
+    assert (WakeEvent in fast) == some
+    assert fast.count(CudaEvent) == 4

@@ -421,7 +421,7 @@ def test_what_its_user_had_stopped_stays_so(frozen: Frozen) -> None:
 def test_the_events_of_a_hindered_process_wake_the_daemon(frozen: Frozen) -> None:
     sent: dict[int, str] = {}
     published: list[PlanSet] = []
-    frozen.probes.send_fast = lambda pid, _on, *, at_once: sent.__setitem__(pid, at_once)  # type: ignore[method-assign]
+    frozen.probes.send_fast = lambda pid, _on, *, at_once, agent, wakes: sent.__setitem__(pid, at_once)  # type: ignore[method-assign]
     reader, writer = os.pipe()
     actuator = SimpleNamespace(pid=1, fileno=lambda: reader, records=list, stop=lambda: None, publish=published.append)
     frozen.restart_node(lambda _files, _ring: actuator)

@@ -74,7 +74,7 @@ class Probes:
     def counters(self, pid: int) -> dict[str, int]:
         return {"launch": pid}
 
-    def send_fast(self, pid: int, enabled: bool, *, at_once: str) -> None:
+    def send_fast(self, pid: int, enabled: bool, *, at_once: str, agent: int, wakes: int) -> None:
         assert not enabled, "nobody reads it without an actuator"
         self.at_once[pid] = at_once
 
