@@ -38,7 +38,8 @@ struct group {
 	enum mode actual, target;
 	unsigned attempts; /* failures in a row on the way to `target` */
 	__u64 retry_ns;
-	__u64 paused_until; /* its process has nothing to do, as far as is known; in the past: nobody says so */
+	__u64 paused_until;  /* its process has nothing to do, as far as is known; in the past: nobody says so */
+	__u64 doubted_until; /* from then on that is believed; 0: it is */
 };
 
 enum phase {
@@ -46,6 +47,16 @@ enum phase {
 	WAITING,  /* for the offset */
 	RESERVED, /* best-effort work is kept off the GPU, or the hold runs */
 	CLOSING,  /* until best-effort work is allowed again */
+};
+
+struct rhythm {
+	__u64 at;	 /* the next reservation, or the present one */
+	__u64 every_ns;	 /* 0: there is none */
+	__u64 lead_ns;	 /* from there to the launch */
+	__s64 shift_ns;	 /* what the present burst puts right */
+	bool kept;	 /* it came as foretold */
+	unsigned misses; /* that did not, in a row */
+	struct gs_event event;
 };
 
 struct plan {
@@ -69,6 +80,7 @@ struct plan {
 	__u64 leave_until; /* it had not: until then it is left alone */
 	struct ga_record record;
 	struct gs_event ahead; /* announces a burst after the present one; kind 0: none */
+	struct rhythm rhythm;
 };
 
 struct gpu {
@@ -81,10 +93,16 @@ struct gpu {
 	__u32 turn;
 	__u32 idle_turns;		/* bit i: the plan gives turn i to nobody, all wait */
 	__u64 turn_left_ns, turn_since; /* turn_since NEVER: the clock of turns stands still */
+	__u64 due_permille;		/* of the present turn, for what its job has missed or had too much */
+	__u64 turn_had_ns;		/* of the present turn, before turn_since */
+	__u64 turn_began;		/* by the clock on the wall, which does not stand still */
 	__u64 served[GA_MAX_TURNS];	/* what each had, in millionths of its own turn */
 	__u64 waits_since[GA_MAX_TURNS];
-	bool hurried;	 /* somebody made the present turn shorter */
-	__s64 budget_ns; /* reserved time that is left; see max_reserved_permille */
+	__u64 unit_ns[GA_MAX_TURNS];	  /* of its turns' time, what the last unit of work took, if that is told */
+	__u64 unit_from_ns[GA_MAX_TURNS]; /* of that time, when the present unit began */
+	__u64 wait_ns, longest_wall_ns;	  /* of the plan; 0: no bound */
+	__u64 wall_permille;		  /* of a turn, that it may take by the clock on the wall */
+	__s64 budget_ns;		  /* reserved time that is left; see max_reserved_permille */
 	bool exhausted;
 	__u64 budget_at;
 	bool on_break;
@@ -118,6 +136,11 @@ static inline __u64 earlier(__u64 one, __u64 other)
 	return one < other ? one : other;
 }
 
+static inline __u64 later(__u64 one, __u64 other)
+{
+	return one > other ? one : other;
+}
+
 /* burst.c: reservations, from the trigger to the end. */
 void burst_event(struct actuator *a, const struct gs_event *event, __u64 now);
 void burst_tick(struct actuator *a, __u64 now);
@@ -127,6 +150,12 @@ __u64 burst_deadline(const struct plan *p, __u64 now);
 __u64 burst_imminent(const struct actuator *a, __u64 now); /* what is to begin too soon to sleep until then, or now */
 bool gpu_is_reserved(const struct actuator *a, unsigned gpu);
 
+/* rhythm.c: bursts that are foretold without the daemon. */
+void rhythm_begin(struct plan *p, const struct gs_event *event);
+void rhythm_launch(struct plan *p, __u64 launch_ns);
+void rhythm_next(struct plan *p, __u64 now);
+void rhythm_end(struct plan *p);
+
 /* order.c: several latency-critical processes on one GPU. */
 __u64 due_at(const struct plan *p, __u64 announced_ns);
 bool must_wait(const struct actuator *a, const struct group *g);
@@ -135,14 +164,25 @@ bool must_wait(const struct actuator *a, const struct group *g);
 void breaks_publish(struct gpu *u, __u64 now);
 void breaks_tick(struct gpu *u, __u64 now);
 
-/* turns.c: one best-effort process at a time, and the bound of reserved time. */
+/* lengths.c: how long turns last. */
+void lengths_publish(struct gpu *u);
+__u64 turn_ns(const struct gpu *u);
+__u64 turn_due_ns(const struct gpu *u);
+__u64 turn_end(const struct gpu *u);
+bool turn_is_nearly_over(const struct gpu *u);
+bool waits_for_long(const struct gpu *u, __u32 turn, __u64 now);
+
+/* turns.c: one best-effort process at a time. */
 void turns_publish(struct gpu *u, const struct ga_gpu *plan, __u64 now);
 void turns_clock(struct gpu *u, __u64 now);
 void turns_tick(struct gpu *u, __u64 now);
 void turns_pause(struct actuator *a, const struct gs_event *event, __u64 now);
 __u64 turns_deadline(const struct gpu *u);
 bool turns_allow(const struct gpu *u, const struct group *g);
+bool has_paused(const struct group *g, __u64 now);
 enum mode turns_off_mode(const struct gpu *u);
+
+/* budget.c: the bound of reserved time. */
 __s64 budget_left(struct gpu *u, __u64 now);
 void budget_spend(struct gpu *u, __u64 spent_ns);
 

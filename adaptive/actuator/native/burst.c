@@ -173,8 +173,10 @@ static void on_launch(struct actuator *a, struct plan *p, const struct gs_event 
 {
 	if (p->phase != WAITING && p->phase != RESERVED)
 		return;
-	if (!p->record.launch_ns)
+	if (!p->record.launch_ns) {
 		p->record.launch_ns = event->time_ns;
+		rhythm_launch(p, event->time_ns);
+	}
 	p->launched = true;
 	p->announced_again = false;
 	p->launch_by = NEVER;
@@ -226,8 +228,16 @@ static void on_return(struct actuator *a, struct plan *p, const struct gs_event 
 static void cancel(struct actuator *a, struct plan *p, __u64 now)
 {
 	p->ahead.kind = 0;
+	rhythm_end(p);
 	if (!p->launched)
 		burst_end(a, p, GA_END_WITHDRAWN, now);
+}
+
+static void foretold(struct actuator *a, struct plan *p, const struct ga_trigger *t, const struct gs_event *event,
+		     __u64 now)
+{
+	rhythm_begin(p, event);
+	announce(a, p, t, event, now);
 }
 
 static void plan_event(struct actuator *a, struct plan *p, const struct gs_event *event, __u64 now)
@@ -237,6 +247,8 @@ static void plan_event(struct actuator *a, struct plan *p, const struct gs_event
 
 	if (event->kind == GS_HINT && event->call == GS_HINT_CANCEL)
 		cancel(a, p, now);
+	else if (trigger && event->kind == GS_HINT)
+		foretold(a, p, trigger, event, now);
 	else if (trigger)
 		announce(a, p, trigger, event, now);
 	if (event->kind == GS_CUDA_ENTER)
@@ -291,6 +303,7 @@ void burst_finish(struct actuator *a, struct plan *p, __u64 now)
 		p->record.ready_ns = p->hold_asked ? hold_launched_ns(a, p) : 0;
 	record_write(a, &p->record);
 	p->phase = IDLE;
+	rhythm_next(p, now);
 	if (p->leaving)
 		p->used = p->leaving = false;
 }
