@@ -3,7 +3,7 @@
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,6 +55,11 @@ def add_parser(actions: Subparsers) -> None:
         "--no-calibrate", action="store_true", help="reckon with an H200's costs, not those of the GPU at hand"
     )
     parser.add_argument(
+        "--fit",
+        action="store_true",
+        help="with programs: move objectives by what services need more alone there than in virtual time",
+    )
+    parser.add_argument(
         "--scale", type=float, default=5.0, metavar="X", help="real time a µs of the embedded GPU takes"
     )
     parser.add_argument(
@@ -99,8 +104,8 @@ def run(args: argparse.Namespace) -> int:
         try:
             with ExitStack() as stack, _ended_after(args.limit):
                 told = stack.enter_context(progress(Console(stderr=True)))
-                options, beds = _place(args, options, stack)
-                proof.run(mixes, options, beds, told=told, kept=keeper.keep)
+                options, beds, fitted = _place(args, options, stack)
+                proof.run(mixes, options, beds, told=told, kept=keeper.keep, fitted=fitted)
         except KeyboardInterrupt:
             print("gpsched: ended before its time; this is what there is so far", file=sys.stderr)
         finally:
@@ -181,8 +186,10 @@ def _options(args: argparse.Namespace) -> "Options":
     return msgspec.structs.replace(options, windows=args.windows) if args.windows else options
 
 
-def _place(args: argparse.Namespace, options: "Options", stack: ExitStack) -> tuple["Options", "Beds"]:
-    """What the windows run on."""
+def _place(
+    args: argparse.Namespace, options: "Options", stack: ExitStack
+) -> tuple["Options", "Beds", "Callable[[Mix], Mix]"]:
+    """What the windows run on, and how objectives are fitted to it."""
     import signal
 
     import msgspec
@@ -190,7 +197,7 @@ def _place(args: argparse.Namespace, options: "Options", stack: ExitStack) -> tu
     from gpsched.bench.tuner.bed import VirtualBed
 
     if args.device == "virtual":
-        return options, VirtualBed
+        return options, VirtualBed, _as_it_is
     from gpsched.bench.tuner import proof
     from gpsched.bench.tuner.live import Live
 
@@ -198,7 +205,14 @@ def _place(args: argparse.Namespace, options: "Options", stack: ExitStack) -> tu
     live = stack.enter_context(Live(args.device, args.scale, measure_costs=not args.no_calibrate))
     how = "programs and a daemon on " + ("the embedded GPU in stretched time" if live.gpu.simulated else "a real GPU")
     how += f"; {live.costs_note}"
-    return msgspec.structs.replace(options, host=proof.host(live.gpu), how=how), live.beds
+    if args.fit:
+        how += "; objectives moved by what services need more alone there than in virtual time"
+    options = msgspec.structs.replace(options, host=proof.host(live.gpu), how=how)
+    return options, live.beds, live.fitted if args.fit else _as_it_is
+
+
+def _as_it_is(mix: "Mix") -> "Mix":
+    return mix
 
 
 def _windows(text: str) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
+import msgspec
 import numpy as np
 
 from gpsched.adaptive import agent
@@ -30,12 +31,14 @@ from gpsched.bench.models import Models
 from gpsched.bench.tuner.bed import Bed, NothingKnown, Taken, defaults, worst_over_limit
 from gpsched.bench.tuner.control import Actuation
 from gpsched.bench.tuner.mix import Mix
+from gpsched.bench.tuner.virtual import alone_us, worst_p99
 from gpsched.tuner.meter import Meter
 
 
 _LEARN_S = 3.0  # of GPU time under load, after programs were attached: what announces bursts is learned
 _SETTLE_S = 0.2  # real time from new settings to the first request, as the tuner itself waits
 _SOLO_S = 1.0  # of GPU time
+_ALONE_WINDOWS = 5  # without jobs
 _LEASE_S = 120.0  # longer than any arm lets pass between two windows
 
 
@@ -88,6 +91,23 @@ class LiveBed:
         shares = [_rate(*pair) / solo for *pair, solo in zip(started, ended, self.solo, strict=False)]
         return Taken(float(np.mean(shares)), worst_over_limit(self.mix, requests), observed)
 
+    def fit(self) -> None:
+        """Move the objectives by what services need more or less alone here than in virtual time.
+
+        So the same room is left for switches and slices, which take about as long there.
+        """
+        self.detach()
+        for job in self.fleet.jobs:
+            job.pause()
+        self._serve(self.mix.window_s)  # the first requests are slow
+        here = worst_p99([self._serve(self.mix.window_s) for _ in range(_ALONE_WINDOWS)])
+        more = [mine - virtual for mine, virtual in zip(here, alone_us(self.mix, _ALONE_WINDOWS), strict=True)]
+        lc = [
+            msgspec.structs.replace(each, count=1, slo=f"{round((each.slo_us or 0.0) + added)}us")
+            for each, added in zip(self.mix.services, more, strict=True)
+        ]
+        self.mix = msgspec.structs.replace(self.mix, lc=lc)
+
     def detach(self) -> None:
         """Leave all programs alone."""
         for pid in list(self._attached):
@@ -113,7 +133,7 @@ class LiveBed:
 
     def _attach(self) -> None:
         new = False
-        for lc, service in zip(self.fleet.lcs, self.fleet.services, strict=True):
+        for lc, service in zip(self.mix.services, self.fleet.services, strict=True):
             if service.pid not in self._attached:
                 self.client.attach(service.pid, "lc", slo_us=(lc.slo_us or 0.0) * self.gpu.scale)
                 self._attached.add(service.pid)
@@ -138,7 +158,7 @@ class LiveBed:
 
     def _serve(self, seconds: float) -> list[list[float]]:
         """Put every service under its load; return the latencies from when each request was due."""
-        pairs = list(zip(self.fleet.services, self.fleet.lcs, self.mix.rates(self._changed), strict=True))
+        pairs = list(zip(self.fleet.services, self.mix.services, self.mix.rates(self._changed), strict=True))
         for index, (service, lc, rate) in enumerate(pairs):
             seed = (self._seed * 1000 + self._number) * 64 + index
             service.begin(max(5, round(rate * seconds)), rate, lc.arrival, seed)
@@ -197,11 +217,20 @@ class Live:
     @contextmanager
     def beds(self, mix: Mix, seed: int) -> Iterator[Bed]:
         """Yield a bed as it is at the start of a mix. Every request was answered before, so no queue is inherited."""
+        yield self._at_start(mix, seed)
+
+    def fitted(self, mix: Mix) -> Mix:
+        """Return the mix with objectives that leave the room there that they leave in virtual time."""
+        bed = self._at_start(mix, 0)
+        bed.fit()
+        return bed.mix
+
+    def _at_start(self, mix: Mix, seed: int) -> LiveBed:
         if self._bed is None or self._bed.mix != mix:
             self._end()
             self._bed = self._started(mix)
         self._bed.restart(seed)
-        yield self._bed
+        return self._bed
 
     def _started(self, mix: Mix) -> LiveBed:
         folder = self._programs.enter_context(Scratch("gpsched-bench-"))

@@ -1,7 +1,7 @@
 """The oracle: the best static settings of a grid, for a mix before and after its change."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -13,6 +13,7 @@ from gpsched.bench.tuner.mix import Mix
 _FIRST_WINDOWS = 1  # at each setting of the grid
 _FINALS, _FINALS_COARSE = (6, 12), (3, 5)  # how many of the best go on, for how many windows each
 _MAY_MISS = 0.03
+_PROMISING, _NEARLY = 12, 1.25  # settings that may be the best after a change, too; latency over limit that may be kept
 
 _BE_SLICES = (1, 200, 500, 1000, 1500, 2000, 2500, 3000, 4000, 6000)
 _SHARES = (1.0, 0.8, 0.5)
@@ -69,12 +70,17 @@ def find(
     *,
     seed: int = 1,
     coarse: bool = False,
+    among: Sequence[Settings] | None = None,
     seen: Callable[[Oracle, float], None] = lambda _so_far, _share: None,
 ) -> Oracle:
-    """Try every setting for a window, and the best for many. ``seen`` gets what there is, and the share done."""
-    with beds(mix, seed) as bed:
-        levels = bed.levels
-    settings = list(grid(levels, mix.jobs(changed), coarse=coarse))
+    """Try every setting (``among`` these) for a window, and the best for many.
+
+    ``seen`` gets what there is, and the share done.
+    """
+    if among is None:
+        with beds(mix, seed) as bed:
+            among = list(grid(bed.levels, mix.jobs(changed), coarse=coarse))
+    settings = list(among)
     finalists, final_windows = _FINALS_COARSE if coarse else _FINALS
     windows = len(settings) * _FIRST_WINDOWS + finalists * final_windows
     tried: list[GridPoint] = []
@@ -93,6 +99,12 @@ def find(
         found = Oracle(best=max(kept, key=lambda point: point.progress, default=None), tried=tried)
         seen(found, min((len(settings) * _FIRST_WINDOWS + (number + 1) * final_windows) / windows, 1.0))
     return found
+
+
+def promising(tried: Sequence[GridPoint]) -> list[Settings]:
+    """Those with the most progress of what kept the objectives, or nearly: where a change leaves no time for more."""
+    near = [point for point in tried if point.latency is not None and point.latency <= _NEARLY]
+    return [point.settings for point in sorted(near, key=lambda point: -point.progress)[:_PROMISING]]
 
 
 def _measured(beds: Beds, mix: Mix, changed: bool, settings: Settings, seed: int, count: int) -> GridPoint:

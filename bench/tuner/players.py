@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from types import ModuleType
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -24,6 +25,15 @@ class OptunaMissingError(GpschedError):
 
     def __init__(self) -> None:
         super().__init__("the rival tpe needs optuna: pip install 'gpsched[compare]', or leave it out with --arms")
+
+
+def need_optuna() -> ModuleType:
+    """Return optuna; raises ``OptunaMissingError``."""
+    try:
+        import optuna
+    except ImportError as error:
+        raise OptunaMissingError from error
+    return cast(ModuleType, optuna)
 
 
 class Player(Protocol):
@@ -125,10 +135,7 @@ class Tpe(_Explorer):
 
     def __init__(self, bed: Bed, seed: int) -> None:
         super().__init__(bed)
-        try:
-            import optuna
-        except ImportError as error:
-            raise OptunaMissingError from error
+        optuna = need_optuna()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
 

@@ -1,5 +1,6 @@
 """Runs the proof: each mix through all arms, before and after its change, on the same requests."""
 
+import math
 import platform
 import sys
 import time
@@ -62,8 +63,12 @@ def run(
     *,
     told: Told = lambda _what, _share: None,
     kept: Callable[[TunerResult], None] = lambda _so_far: None,
+    fitted: Callable[[Mix], Mix] = lambda mix: mix,
 ) -> TunerResult:
-    """Run the mixes. ``kept`` gets the result so far after each setting of the grid, and each window of an arm."""
+    """Run the mixes. ``kept`` gets the result so far after each setting of the grid, and each window of an arm.
+
+    ``fitted`` gives a mix the objectives that it shall have on this GPU.
+    """
     results: list[MixResult] = []
     where = options.host or host(_VIRTUAL)
 
@@ -75,7 +80,7 @@ def run(
         def tell(what: str, share: float, name: str = name, number: int = number) -> None:
             told(f"{name}: {what}", (number + share) / len(mixes))
 
-        results.append(_Proof(name, mix, options, beds, tell, lambda one: kept(so_far(one))).run())
+        results.append(_Proof(name, fitted(mix), options, beds, tell, lambda one: kept(so_far(one))).run())
     kept(so_far())
     return so_far()
 
@@ -109,6 +114,8 @@ class _Proof:
 
     def run(self) -> MixResult:
         """The grid, then every arm with every seed."""
+        if "tpe" in self._options.arms and not self._earlier:
+            players.need_optuna()  # before minutes were spent
         if self._earlier:
             self._before, self._after = self._earlier.before, self._earlier.after
         else:
@@ -149,9 +156,11 @@ class _Proof:
             self._seen_of_grid(0.2 + 0.2 * share)
 
         coarse = self._options.coarse
-        oracle.find(self._mix, False, self._beds, coarse=coarse, seen=before)
+        found = oracle.find(self._mix, False, self._beds, coarse=coarse, seen=before)
         if self._options.windows[1]:
-            oracle.find(self._mix, True, self._beds, coarse=coarse, seen=after)
+            turns_appear = self._mix.jobs(False) == 1 < self._mix.jobs(True)
+            among = (oracle.promising(found.tried) or None) if coarse and not turns_appear else None
+            oracle.find(self._mix, True, self._beds, coarse=coarse, among=among, seen=after)
 
     def _seen_of_grid(self, share: float) -> None:
         self._told("grid", share)
@@ -264,4 +273,6 @@ def _short(found: Oracle) -> Oracle:
 
 def _spot(taken: Taken) -> Spot:
     latency = None if taken.latency is None else round(taken.latency, 4)
-    return Spot(progress=round(taken.progress, 5), latency=latency, missed=taken.missed)
+    margin = taken.observed.window.margin if taken.observed else None
+    told = None if margin is None else round(math.exp(-margin), 4)
+    return Spot(progress=round(taken.progress, 5), latency=latency, missed=taken.missed, told=told)

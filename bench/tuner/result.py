@@ -24,11 +24,15 @@ MAY_MISS = 0.03
 
 
 class Spot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """One window: progress, the worst latency over its limit (None: too few requests), whether that is a miss."""
+    """One window: progress, the worst latency over its limit (None: too few requests), whether that is a miss.
+
+    ``told``: the latency over the limit as the daemon told the tuner, where it did.
+    """
 
     progress: float
     latency: float | None
     missed: bool
+    told: float | None = None
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

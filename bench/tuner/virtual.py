@@ -9,6 +9,7 @@ from gpsched.adaptive.simgpu.virtual import World
 from gpsched.bench.scenario import Lc
 from gpsched.bench.tuner.actors import ScriptedJob, ScriptedService, arrivals
 from gpsched.bench.tuner.control import Actuation, Control
+from gpsched.bench.tuner.mix import Mix
 
 
 _SETTLE_US = 20_000.0  # from new settings to the first request that counts
@@ -74,3 +75,19 @@ class VirtualGpu:
             shares=[(now - was) / length for now, was in zip(work, before, strict=True)],
             work_us=work,
         )
+
+
+def alone_us(mix: Mix, windows: int) -> list[float]:
+    """Return the worst p99 of each service of a mix in so many windows without any job."""
+    gpu = VirtualGpu(mix.services)
+    try:
+        seen = [gpu.window(Actuation(), mix.rates(False), 0, mix.window_s) for _ in range(windows)]
+    finally:
+        gpu.close()
+    return worst_p99([each.latencies_us for each in seen])
+
+
+def worst_p99(windows: Sequence[Sequence[Sequence[float]]]) -> list[float]:
+    """Return the largest p99 of each service in these windows of latencies."""
+    tails = [[float(np.quantile(values, 0.99, method="inverted_cdf")) for values in window] for window in windows]
+    return [max(of_one) for of_one in zip(*tails, strict=True)]

@@ -14,6 +14,7 @@ from gpsched.bench.tuner import result as results
 from gpsched.bench.tuner.bed import VirtualBed, actuate, defaults
 from gpsched.bench.tuner.control import Actuation
 from gpsched.bench.tuner.mix import Mix
+from gpsched.bench.tuner.players import OptunaMissingError
 
 
 pytestmark = pytest.mark.sim
@@ -99,6 +100,27 @@ def test_the_whole_proof_runs_and_its_arms_see_the_same_requests(web: Mix) -> No
     assert again.mixes[0].before == found.before
     kept = {run.arm for run in again.mixes[0].runs if run in found.runs}
     assert {"oracle", "driver", "gpsched", "random"} <= kept
+    told = [spot.told for run in found.runs for spot in run.spots]
+    assert all(told)  # and the tuner was told what was measured
+    assert all(spot.told == pytest.approx(spot.latency, rel=0.1) for run in found.runs for spot in run.spots)
+
+
+def test_objectives_may_be_fitted_to_a_gpu_before_anything_is_measured(web: Mix) -> None:
+    wide = msgspec.structs.replace(web, lc=[msgspec.structs.replace(web.lc[0], slo="9ms")])
+    options = proof.Options(arms=("gpsched",), windows=(5, 0), seeds=1, coarse=True)
+    (found,) = proof.run({"web": web}, options, fitted=lambda _mix: wide).mixes
+    assert found.limits_us == [9000.0]
+    assert found.before.best is not None
+    assert found.before.best.latency is not None
+    assert found.before.best.latency < 0.5
+
+
+def test_without_optuna_nothing_is_measured_for_nothing(web: Mix, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    kept: list[proof.TunerResult] = []
+    with pytest.raises(OptunaMissingError):
+        proof.run({"web": web}, proof.Options(arms=("gpsched", "tpe"), windows=(5, 0)), kept=kept.append)
+    assert not kept
 
 
 def test_a_run_that_is_interrupted_keeps_every_window_it_has(web: Mix) -> None:

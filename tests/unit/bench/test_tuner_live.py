@@ -1,5 +1,6 @@
 """A bed of programs without programs: who is attached when, what the daemon is told, how windows are judged."""
 
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,9 @@ from gpsched.bench.tuner import live
 from gpsched.bench.tuner import mix as mixes
 from gpsched.bench.tuner.bed import defaults
 from gpsched.bench.tuner.control import Actuation
-from gpsched.bench.tuner.live import LiveBed
+from gpsched.bench.tuner.live import Live, LiveBed
+from gpsched.bench.tuner.mix import Mix
+from gpsched.bench.tuner.virtual import alone_us
 
 
 SCALE = 5.0
@@ -39,13 +42,14 @@ class Job:
 
 class Service:
     def __init__(self, pid: int) -> None:
-        self.pid, self.begun = pid, []
+        self.pid, self.begun, self.takes_us = pid, [], [750.0]
 
     def begin(self, requests: int, rate: float, arrival: str, seed: int) -> None:
         self.begun.append((requests, rate, seed))
 
     def result(self) -> SimpleNamespace:
-        return SimpleNamespace(scheduled_us=[750.0] * self.begun[-1][0])
+        takes_us = self.takes_us.pop(0) if len(self.takes_us) > 1 else self.takes_us[0]
+        return SimpleNamespace(scheduled_us=[takes_us] * self.begun[-1][0])
 
 
 class Daemon:
@@ -137,3 +141,27 @@ def test_requests_are_the_same_for_the_same_seed(bed: LiveBed) -> None:
     bed.restart(seed=1)
     bed.window(Actuation())
     assert service.begun[0] == service.begun[1]
+
+
+def test_objectives_are_fitted_by_what_services_need_alone(bed: LiveBed) -> None:
+    """The worst window counts, but for the first, in which programs are slow."""
+    service: Any = bed.fleet.services[0]
+    (virtual,) = alone_us(bed.mix, 5)
+    service.takes_us = [5000.0, 900.0, 900.0, virtual + 300.0, 900.0, 900.0]
+    bed.fit()
+    assert not any(job.running for job in bed.fleet.jobs)
+    assert bed.mix.limits_us() == [pytest.approx(1800.0, abs=1.0)]
+    bed.restart(seed=1)
+    bed.window(defaults())
+    assert daemon(bed).attached[10] == pytest.approx(1800.0 * SCALE, rel=0.001)
+
+
+def test_programs_stay_while_a_mix_is_the_one_that_was_fitted(monkeypatch: pytest.MonkeyPatch, bed: LiveBed) -> None:
+    place = Live.__new__(Live)
+    place._bed, place._programs = None, ExitStack()
+    started: list[Mix] = []
+    monkeypatch.setattr(place, "_started", lambda mix: started.append(mix) or bed)
+    mix = place.fitted(bed.mix)
+    with place.beds(mix, 1) as used:
+        assert used is bed
+    assert len(started) == 1

@@ -9,7 +9,7 @@ from gpsched.adaptive.errors import ConfigError, UsageError
 from gpsched.bench.result import Host
 from gpsched.bench.tuner import mix as mixes
 from gpsched.bench.tuner.bed import worst_over_limit
-from gpsched.bench.tuner.oracle import GridPoint, Oracle, grid
+from gpsched.bench.tuner.oracle import GridPoint, Oracle, grid, promising
 from gpsched.bench.tuner.proof import Options
 from gpsched.bench.tuner.report import figure, markdown, page
 from gpsched.bench.tuner.result import MixResult, Run, Spot, TunerResult, read, write
@@ -174,3 +174,11 @@ def test_the_grid_goes_through_levels_slices_and_turns() -> None:
     assert {one["reservations.level"] for one in settings} == {"timeslice", "reserve", "hold"}
     assert len({one["reservations.turn_us"] for one in settings}) > 1
     assert len({one["reservations.turn_us"] for one in grid(("timeslice",), 1)}) == 1
+
+
+def test_what_gave_most_and_nearly_kept_the_objectives_is_tried_again_after_a_change() -> None:
+    tried = [
+        GridPoint(settings={"timeslice.be_us": n}, progress=n / 100, latency=latency, missed=0.0, windows=1)
+        for n, latency in enumerate([0.5] * 20 + [1.2, 1.3, None])
+    ]
+    assert [one["timeslice.be_us"] for one in promising(tried)] == list(range(20, 8, -1))
