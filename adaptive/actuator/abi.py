@@ -6,7 +6,7 @@ import ctypes
 U8, U16, U32, U64 = ctypes.c_uint8, ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64
 
 MAGIC = 0x54434147
-VERSION = 4
+VERSION = 5
 MAX_GPUS = 8
 MAX_SLOTS = 256
 MAX_GROUPS = 128
@@ -88,6 +88,7 @@ class Gpu(ctypes.Structure):
         ("max_reserved_permille", U32),
         ("break_us", U32),
         ("break_every_us", U32),
+        ("wait_us", U32),
         ("turn_us", U32 * MAX_TURNS),
     )
 

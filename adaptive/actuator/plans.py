@@ -104,8 +104,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class GpuPlan:
-    """``turns_us``: how long each best-effort turn lasts; fewer than two: no turns, all are enabled.
+    """``turns_us``: how long each best-effort turn lasts at most; fewer than two: no turns, all are enabled.
 
+    ``wait_us``: turns are shortened so that none waits for much longer, reservations included; 0: no bound.
     ``max_reserved``: the share of time (0 to 1) that all reservations together may take; None for no bound.
     ``break_us`` of every ``break_every_us`` latency-critical groups are off; 0: never.
     """
@@ -114,6 +115,7 @@ class GpuPlan:
     max_reserved: float | None = None
     break_us: int = 0
     break_every_us: int = 0
+    wait_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,7 @@ def _encode_gpu(gpu: GpuPlan, out: abi.Gpu) -> None:
     # A bound of nothing is still a bound, and 0 says "none".
     out.max_reserved_permille = 0 if gpu.max_reserved is None else max(1, round(gpu.max_reserved * 1000))
     out.break_us, out.break_every_us = gpu.break_us, gpu.break_every_us
+    out.wait_us = gpu.wait_us
     for index, us in enumerate(gpu.turns_us):
         out.turn_us[index] = us
 

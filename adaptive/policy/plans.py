@@ -11,7 +11,7 @@ from gpsched.adaptive.hints.observations import WakeKind
 from gpsched.adaptive.policy import floor
 from gpsched.adaptive.policy.order import Standing
 from gpsched.adaptive.policy.situation import Situation, on_gpus, participants, refused_on
-from gpsched.adaptive.policy.turns import turns
+from gpsched.adaptive.policy.turns import longest_wait, turns
 from gpsched.adaptive.probes.events import Call, Kind
 from gpsched.adaptive.workloads.registry import Group, Process
 
@@ -70,7 +70,7 @@ def build(
         slo_us = min((process.slo_us for process in lc if process.slo_us is not None), default=None)
         rest = floor.breaks(situation.crowded[gpu], own.break_us, slo_us) if crowded else (0, 0)
         each = () if gpu in situation.together else _turns(be, own, situation, alone=not lc)
-        gpus.append(GpuPlan(each, 1.0 - own.be_floor if be else None, *rest))
+        gpus.append(GpuPlan(each, 1.0 - own.be_floor if be else None, *rest, _wait(each, be, alone=not lc)))
         for turn, process in enumerate(be):
             members += _members(process, gpu, Role.BE, index, turn)
         meet = any(standing.keeps_off for standing in order.values())
@@ -97,6 +97,11 @@ def _turns(be: list[Process], settings: Reservations, situation: Situation, *, a
     if len(be) < 2 and not nobody:
         return ()
     return (*each, nobody) if nobody else each
+
+
+def _wait(each: tuple[int, ...], be: list[Process], *, alone: bool) -> int:
+    """Where a turn is nobody's, best-effort work is to wait: that has no bound."""
+    return longest_wait(each, alone=alone) if len(each) == len(be) else 0
 
 
 def _members(process: Process, gpu: Gpu, role: Role, index: int, turn: int, *, waits: bool = False) -> list[Member]:

@@ -1,8 +1,9 @@
 """How long each of several best-effort processes has the GPU in turn: in proportion to its weight.
 
 A tenant's weight is shared by its processes, so that starting more of them gains nothing. The actuator passes on the
-turn of a process that pauses. One that has launched nothing for a while gets the shortest turn, in case its pauses are
-not seen; its first launch brings its turn back.
+turn of a process that pauses, and shortens all turns where somebody would wait for longer than ``longest_wait``. One
+that has launched nothing for a while gets the shortest turn, in case its pauses are not seen; its first launch brings
+its turn back.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 SHORTEST_US = 5_000  # ten times what passing a turn on takes
 LONGEST_US = 1_000_000
+_WAIT = 0.65  # of a round, reservations included: they stretch it
 TOGETHER_US = 200  # slices of those that take no turns: in shorter ones they starve each other
 
 
@@ -49,3 +51,11 @@ def turns(
     round_us = max(2 * turn_us, SHORTEST_US / min(parts.values()))
     lengths = {pid: min(LONGEST_US, max(SHORTEST_US, round(part * round_us))) for pid, part in parts.items()}
     return tuple(lengths.get(each.pid, SHORTEST_US) for each in participants)
+
+
+def longest_wait(lengths: Sequence[int], *, alone: bool) -> int:
+    """Return for how long, in µs by the clock on the wall, a turn may wait for these.
+
+    Beside latency-critical work, whose reservations would stretch it; alone nobody waits for longer than a round.
+    """
+    return round(sum(lengths) * (1.0 if alone else _WAIT))

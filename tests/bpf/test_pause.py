@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpsched.adaptive.probes.events import HEAD, Kind
+from gpsched.adaptive.probes.events import HEAD, Flag, Kind, Pause
 from tests.bpf import fake_cuda
 from tests.bpf.conftest import Recorder, Victim
 
@@ -16,14 +16,14 @@ pytestmark = [pytest.mark.root, pytest.mark.bpf]
 
 CALLS = ("cuGraphLaunch", "cuStreamSynchronize", "cuMemcpyDtoHAsync_v2", "cuEventRecord", "cuEventQuery")
 PAUSE_S = 0.01
-BEGUN, OVER = 1, 0
+BEGUN, OVER = True, False
 
 
 class Job:
-    """A best-effort process, and what the actuator's ring has of it: one number a pause that begins or is over."""
+    """A best-effort process, and what the actuator's ring has of it: whether a pause begins, for each that is told."""
 
     def __init__(self, victim: Victim, directory: Path) -> None:
-        self.victim, self.own, self.told = victim, Recorder(), list[int]()
+        self.victim, self.own, self.told = victim, Recorder(), list[tuple[Pause, Flag]]()
         victim.do(f"load {fake_cuda.build(directory, CALLS)}")
         self.own.probes.manage(victim.pid, "be")
         assert self.own.probes.wait_attached(30)
@@ -31,22 +31,33 @@ class Job:
         self.own.probes.send_fast(victim.pid, True)
 
     def _take(self, _context: object, data: int, _size: int) -> int:
-        _, pid, _, kind, call, result, *_ = HEAD.unpack_from(ctypes.string_at(data, HEAD.size))
+        _, pid, _, kind, call, result, flags, _ = HEAD.unpack_from(ctypes.string_at(data, HEAD.size))
         assert (pid, kind, call) == (self.victim.pid, Kind.PAUSE, 0)
-        self.told.append(result)
+        self.told.append((Pause(result), Flag(flags)))
         return 0
 
-    def unit(self, *calls: str) -> list[int]:
+    def unit(self, *calls: str) -> list[bool]:
         """Work, pause, and return what was told of it."""
         for call in calls or ("cuGraphLaunch", "cuStreamSynchronize"):
             self.victim.do(f"call {call}")
         time.sleep(PAUSE_S)
         return self.heard()
 
-    def heard(self) -> list[int]:
+    def work(self, seconds: float) -> list[tuple[Pause, Flag]]:
+        """A unit that takes so long; return what was told of it, and of the pause after it."""
+        self.victim.do("call cuGraphLaunch")
+        time.sleep(seconds)
+        self.victim.do("call cuStreamSynchronize")
+        time.sleep(PAUSE_S)
+        return self.listen()
+
+    def listen(self) -> list[tuple[Pause, Flag]]:
         self.own.probes.poll(0)
         told, self.told = self.told, []
         return told
+
+    def heard(self) -> list[bool]:
+        return [pause != Pause.OVER for pause, _ in self.listen()]
 
 
 @pytest.fixture
@@ -83,6 +94,30 @@ def test_short_pauses_are_not_told(job: Job) -> None:
     for _ in range(3):
         job.victim.do("repeat 500 cuStreamSynchronize")
     assert len(job.heard()) <= 4  # between the commands
+
+
+def test_a_pause_after_longer_work_than_ever_before_one_is_in_doubt(job: Job) -> None:
+    """A job at a rhythm that waited for its turn is behind, and goes on at once."""
+    for _ in range(3):
+        job.work(0.02)
+    assert job.work(0.005)[-1][0] == Pause.SURE
+    assert job.work(0.2)[-1][0] == Pause.IN_DOUBT
+    assert job.work(0.1)[-1][0] == Pause.SURE, "one has followed more"
+
+
+def test_after_a_short_pause_one_that_follows_as_much_work_is_in_doubt(job: Job) -> None:
+    for _ in range(4):
+        job.work(0.05)
+    job.victim.do("repeat 2 cuStreamSynchronize")  # a short pause after hardly any work
+    job.listen()
+    assert job.work(0.02)[-1][0] == Pause.IN_DOUBT
+
+
+def test_after_long_work_a_short_pause_is_told_too_and_whether_all_of_the_work_was(job: Job) -> None:
+    job.victim.do("repeat 200 cuStreamSynchronize")
+    job.listen()
+    assert [flags for pause, flags in job.work(0.02) if pause != Pause.OVER] == [Flag(0)]
+    assert [flags for pause, flags in job.work(0.02) if pause != Pause.OVER] == [Flag.WHOLE]
 
 
 def test_who_takes_no_turns_is_not_told_of(job: Job) -> None:

@@ -16,7 +16,7 @@
 #include <linux/types.h>
 
 #define GA_MAGIC 0x54434147 /* "GACT" */
-#define GA_ABI_VERSION 4
+#define GA_ABI_VERSION 5
 
 #define GA_MAX_GPUS 8
 #define GA_MAX_SLOTS 256
@@ -102,7 +102,8 @@ struct ga_gpu {
 	__u32 max_reserved_permille; /* of wall time, all plans of the GPU together; 0: no bound */
 	__u32 break_us;		     /* latency-critical groups are off for so long, once in break_every_us; 0: never */
 	__u32 break_every_us;
-	__u32 turn_us[GA_MAX_TURNS]; /* time outside reservations that each turn lasts */
+	__u32 wait_us;		     /* no turn waits for much longer, by the clock on the wall; 0: no bound */
+	__u32 turn_us[GA_MAX_TURNS]; /* time outside reservations that each turn lasts at most */
 };
 
 struct ga_plans {

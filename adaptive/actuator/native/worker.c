@@ -79,7 +79,7 @@ static unsigned urgency(const struct actuator *a, const struct group *g, __u64 n
 
 	if (wanted == MODE_ENABLED)
 		return 1;
-	return now < g->paused_until ? 0 : wanted + 1;
+	return has_paused(g, now) ? 0 : wanted + 1;
 }
 
 static struct group *most_urgent(struct actuator *a, unsigned gpu, __u64 now)

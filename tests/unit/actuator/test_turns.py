@@ -3,10 +3,9 @@
 import time
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 
 from gpsched.adaptive.actuator import GpuPlan, Mechanism
-from gpsched.adaptive.probes.events import HEAD, Kind
+from gpsched.adaptive.probes.events import HEAD, Kind, Pause
 from tests.unit.actuator.rig import SWITCH, now_ns, until
 
 
@@ -15,9 +14,14 @@ def in_turns(rig, *turns_us):
     rig.publish(rig.plan(), members=members, gpus=(GpuPlan(turns_us),))
 
 
+def say(rig, pid, pause):
+    """What bpf/pause.bpf.c tells of a process."""
+    rig.actuator.announce(HEAD.pack(now_ns(), pid, pid, Kind.PAUSE, 0, pause, 0, 0) + bytes(16))
+
+
 def pauses(rig, pid, paused=True):
-    """The process has nothing to do, or works again, as bpf/pause.bpf.c tells it."""
-    rig.actuator.announce(HEAD.pack(now_ns(), pid, pid, Kind.PAUSE, 0, int(paused), 0, 0) + bytes(16))
+    """The process has nothing to do, or works again."""
+    say(rig, pid, Pause.SURE if paused else Pause.OVER)
 
 
 def wakes_of(pid):
@@ -318,40 +322,31 @@ def test_whoever_ends_a_turn_lets_another_have_one_though_it_was_served_least(ma
         until(lambda held=first: len(enabled(rig)) == 1 and enabled(rig) != held)
 
 
-class Enabled:
-    """Who is enabled, told from the controls since the last look: all of them would take longer than a turn."""
-
-    def __init__(self, rig):
-        self.rig, self.read, self.off = rig, 0, set()
-
-    def alone(self):
-        """The only one that is enabled, if there is but one."""
-        end = self.rig.rm.number
-        for entry in self.rig.rm.entries[self.read : end]:
-            (self.off.add if entry.value else self.off.discard)(entry.client - 0xC1D00000)
-        self.read = end
-        on = [pid for pid in self.rig.be if pid not in self.off]
-        return on[0] if len(on) == 1 else None
+def test_a_pause_in_doubt_costs_the_turn_only_if_it_lasts(make_rig):
+    rig = make_rig(best_effort=2)
+    in_turns(rig, *[10_000_000] * 2)
+    until(lambda: enabled(rig) == rig.be[:1])
+    before = rig.actuator.counters().turns
+    for _ in range(20):
+        say(rig, rig.be[0], Pause.IN_DOUBT)
+        say(rig, rig.be[0], Pause.OVER)
+    time.sleep(0.02)
+    assert rig.actuator.counters().turns == before
+    say(rig, rig.be[0], Pause.IN_DOUBT)
+    until(lambda: enabled(rig) == rig.be[1:])
 
 
-def test_nobody_waits_for_much_longer_than_two_turns_of_its_own(make_rig):
-    """Whoever has long units was served most when it pauses, and those with short ones would all go before it."""
-    rig = make_rig(best_effort=7)
-    in_turns(rig, *[30_000] * 7)
-    long, watch, end = rig.be[0], Enabled(rig), time.monotonic() + 3.0
-    gaps, last = [], time.monotonic()
-    while time.monotonic() < end:
-        turn = watch.alone()
-        if turn is None:
-            continue
-        if turn == long:
-            gaps.append(time.monotonic() - last)
-        time.sleep(0.025 if turn == long else 0.001)
-        if turn == long:
-            last = time.monotonic()
-        pauses(rig, turn)
-        while watch.alone() in (turn, None) and time.monotonic() < end:
-            time.sleep(0.0002)
-        pauses(rig, turn, paused=False)  # told together with the pause, it would be none
-    assert len(gaps) > 10
-    assert median(gaps) < 0.13, "until the others have had as much it would take longer"
+def test_turns_are_shortened_by_the_clock_on_the_wall(make_rig):
+    """Reservations take half of the time: two turns of 200 ms would wait for 400."""
+    rig = make_rig(best_effort=2)
+    members = [rig.member(rig.lc)] + [rig.member(pid, turn=index) for index, pid in enumerate(rig.be)]
+    rig.publish(rig.plan(), members=members, gpus=(GpuPlan((200_000, 200_000), wait_us=100_000),))
+    until(lambda: len(enabled(rig)) == 1)
+    begin, before = time.monotonic(), rig.actuator.counters().turns
+    while time.monotonic() < begin + 1.0:
+        rig.trigger()
+        time.sleep(0.01)
+        rig.launch()
+        rig.sync()
+        time.sleep(0.01)
+    assert rig.actuator.counters().turns - before >= 5

@@ -150,6 +150,7 @@ def test_a_share_of_the_time_is_a_turn_of_nobody() -> None:
     assert one.gpus[0].turns_us == (10_000, 30_000)
     two = plans.build([_process(1, "lc", 0), _process(2, "be", 0), _process(3, "be", 0)], {}, settings)
     assert two.gpus[0].turns_us == (10_000, 10_000, 60_000)
+    assert two.gpus[0].wait_us == 0, "waiting is what they are to do"
     assert {member.turn for member in two.members if member.role is Role.BE} == {0, 1}
 
 
@@ -243,4 +244,4 @@ def test_turns_are_by_weight_and_longer_without_a_service() -> None:
     situation = _situation(tenants={"large": 3.0})
     assert plans.build(jobs, {}, SETTINGS, situation=situation).gpus[0].turns_us == (150_000, 50_000)
     beside = plans.build([*jobs, _process(3, "lc", 0)], {}, SETTINGS, situation=situation)
-    assert beside.gpus[0].turns_us == (75_000, 25_000)
+    assert (beside.gpus[0].turns_us, beside.gpus[0].wait_us) == ((75_000, 25_000), 65_000)

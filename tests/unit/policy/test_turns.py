@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpsched.adaptive.policy.turns import LONGEST_US, SHORTEST_US, Participant, shares, turns
+from gpsched.adaptive.policy.turns import LONGEST_US, SHORTEST_US, Participant, longest_wait, shares, turns
 
 
 def test_equal_ones_have_equal_turns() -> None:
@@ -40,6 +40,11 @@ def test_the_idle_get_the_shortest_turn_and_the_others_theirs() -> None:
 def test_a_small_share_lengthens_the_others_turns() -> None:
     large, small = turns([Participant(1, "a"), Participant(2, "b")], {"a": 19.0}, 5_000)
     assert (large, small) == (95_000, SHORTEST_US)
+
+
+def test_nobody_waits_for_longer_than_a_part_of_a_round_that_reservations_would_stretch() -> None:
+    assert longest_wait((20_000,) * 5, alone=False) == 65_000
+    assert longest_wait((20_000,) * 5, alone=True) == 100_000
 
 
 @given(
