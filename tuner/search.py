@@ -28,6 +28,7 @@ _WORTH, _WORTH_BOLD = 0.003, 0.006  # relative gain that a trial must promise, t
 _FRUITLESS = 4  # trials in a row that led to nothing, after which one must promise twice as much
 _TIE = 0.004  # relative difference of progress that is none: the gentler settings win
 _BETTER = 0.003  # relative gain for which settings in force are left
+_ROOM_WORTH = 0.02  # of progress: what room for the worst windows is worth to settings that are safe without it
 _SAMPLES, _NEAR = 400, 60
 _REACH = 0.3  # of a knob's range: how far a trial may go at once
 _HOPE = 0.3  # standard deviations of a window by which a trial must be hoped to come nearer to the objectives
@@ -78,15 +79,26 @@ class Search(Outlook):
         safe = found.margin - found.margin_sd >= self.slacks(known)
         if not safe.any():
             return self._nearest(current)
-        most = float(found.progress[safe].max())
-        ties = [n for n in range(len(known)) if safe[n] and found.progress[n] >= most * (1.0 - _TIE)]
-        number = min(ties, key=lambda n: (self.space.gentleness(known[n]), -found.progress[n]))
+        values = self._values(found)
+        most = float(values[safe].max())
+        ties = [n for n in range(len(known)) if safe[n] and values[n] >= most * (1.0 - _TIE)]
+        number = min(ties, key=lambda n: (self.space.gentleness(known[n]), -values[n]))
         if current in known and safe[here := known.index(current)]:
             gentler = self.space.gentleness(known[number]) < self.space.gentleness(known[here])
-            if not gentler and found.progress[number] < found.progress[here] * (1.0 + _BETTER):
+            if not gentler and values[number] < values[here] * (1.0 + _BETTER):
                 number = here
         number = self._worth_a_risk(known, found, number, current)
         return Idea(known[number], expectation(found, number), "improve")
+
+    def _values(self, found: Prediction, hope: float = 0.0) -> Cube:
+        """What settings are worth: their progress, less where they leave no room for the worst windows.
+
+        ``hope``: standard deviations by which they may leave more, so that little known ones are tried all the same.
+        """
+        room = found.margin + hope * found.margin_sd
+        lacking = np.clip(1.0 - room / max(self.noise.tail, 1e-9), 0.0, 1.0)
+        values: Cube = found.progress * (1.0 - _ROOM_WORTH * lacking)
+        return values
 
     def _worth_a_risk(self, known: list[Settings], found: Prediction, safest: int, current: Settings | None) -> int:
         """What to prefer to the best that is safe: what hardly ever misses either, where safety costs far more."""
@@ -136,8 +148,8 @@ class Search(Outlook):
         found = self.predict(candidates)
         if best.kind == "protect":
             return self._protect(candidates, found, best)
-        reach = float(self.predict([best.settings]).progress[0])
-        gains = _improvement(found.progress, found.progress_sd, reach)
+        reach = float(self._values(self.predict([best.settings]))[0])
+        gains = _improvement(self._values(found, 1.0), found.progress_sd, reach)
         safety = ndtr((found.margin - self.slacks(candidates)) / np.maximum(found.margin_sd, 1e-9))
         spread = np.hypot(found.margin_sd, self.spreads(candidates))  # of what the trial's window will show
         worth = np.where(found.margin - (_BOLD if bold else _SURE) * spread >= 0.0, gains * safety, 0.0)

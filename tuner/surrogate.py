@@ -36,12 +36,14 @@ _LEAST_NOISE = 1e-4
 class Noise:
     """Standard deviations of a single window: of the margin in a given crowd, and of progress as a share of it.
 
-    ``least``: of the margin in any crowd, what so few bursts must have.
+    ``least``: of the margin in any crowd, what so few bursts must have. ``tail``: by how much the worst windows fell
+    below what their settings give on average.
     """
 
     margin: float = 0.05
     progress: float = 0.01
     least: float = 0.0
+    tail: float = 0.0
 
 
 @dataclass(frozen=True)

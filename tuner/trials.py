@@ -33,8 +33,9 @@ class Trials:
             self._pause = max(self._pause, _PAUSES[min(recent, len(_PAUSES)) - 1] if recent else 1)
 
     def may_miss(self) -> bool:
-        """Whether one miss would be no harm: at the beginning, and after a long time without any."""
-        return self.windows <= _FIRST or not any(self.windows - at < _RECENT // 2 for at in self._misses)
+        """Whether one miss would be no harm: at the beginning, and after a long time since then without any."""
+        since = max(_FIRST, *self._misses) if self._misses else _FIRST
+        return self.windows <= _FIRST or self.windows - since >= _RECENT // 2
 
     def paused(self) -> bool:
         """Let a window pass; whether it is one without trials."""

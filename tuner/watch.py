@@ -9,6 +9,7 @@ from gpsched.tuner.crowds import Crowds
 from gpsched.tuner.memory import LOAD_BAND, distance
 from gpsched.tuner.model import Point, Window
 from gpsched.tuner.surrogate import Noise
+from gpsched.tuner.tail import Tail
 
 
 _SMOOTH = 0.3  # weight of a window in the load
@@ -31,6 +32,7 @@ class Watch:
         self.spread = spread
         self._noise = noise or Noise()
         self._slow = self._noise.margin
+        self._tail = Tail()
         self._bursts = 0.0  # of a window, the mean of late
         self._sampling = 0.0  # noise of the margin that the number of bursts alone explains
         self._windows = self._repeats = 0
@@ -42,7 +44,8 @@ class Watch:
     def noise(self) -> Noise:
         """As it was seen, of late and for long, and not less than there must be."""
         unexplained = self._sampling * math.sqrt(self.crowds.unexplained)
-        return Noise(max(self._noise.margin, self._slow, unexplained), self._noise.progress, self._sampling)
+        margin = max(self._noise.margin, self._slow, unexplained)
+        return Noise(margin, self._noise.progress, self._sampling, self._tail.room)
 
     @property
     def bunch(self) -> float:
@@ -82,6 +85,7 @@ class Watch:
         z = max(off[0] / max(self.noise.margin, 0.01), off[1] / max(self.noise.progress, 0.003), key=abs)
         self._surprise.append(z)
         self._calm.append((self._noise, self._slow))
+        self._tail.add(off[0])
         self._repeats += 1
         self._noise = Noise(
             max(self._followed(self._noise.margin, off[0], _NOISE_STEP), 0.003),
@@ -105,6 +109,7 @@ class Watch:
             mean = sum(last[-run:]) / run
             if len(last) >= run and abs(mean) > least and min(z * mean for z in last[-run:]) > 0.0:
                 self._surprise.clear()
+                self._tail.drop(run)
                 self._noise, self._slow = self._calm[-run]  # what looked like noise was none
                 return abs(mean)
         return 0.0
