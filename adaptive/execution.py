@@ -12,6 +12,7 @@ from gpsched.adaptive.actuator.records import Record
 from gpsched.adaptive.driver.files import DriverFiles
 from gpsched.adaptive.errors import GpschedError, ProcessGoneError
 from gpsched.adaptive.probes.events import Kind
+from gpsched.adaptive.reckoning import Due
 from gpsched.adaptive.slices import SliceKeeper
 from gpsched.adaptive.workloads.registry import Group, Process, Registry
 
@@ -94,12 +95,12 @@ class Execution:
         """Return the reservations that ended since the last call."""
         return self._actuator.records() if self._actuator is not None else []
 
-    def due_us(self, record: Record) -> float | None:
-        """How long after its trigger a reservation was to begin; a hint names a time that the record does not have."""
+    def due(self, record: Record) -> Due | None:
+        """When a reservation was to begin; the program's own hint names a time that the record does not have."""
         for plan in self.published.plans:
             if plan.pid == record.pid and record.trigger < len(plan.triggers):
                 trigger = plan.triggers[record.trigger]
-                return None if trigger.kind == Kind.HINT else float(trigger.offset_us)
+                return None if trigger.before_us else Due(float(trigger.offset_us), trigger.kind == Kind.HINT)
         return None
 
     def turns(self) -> list[list[int]] | None:

@@ -18,7 +18,7 @@ from gpsched.adaptive.execution import Execution, StartActuator
 from gpsched.adaptive.fastway import FastWay, Needs, Send
 from gpsched.adaptive.freezing import Freezes, Freezing
 from gpsched.adaptive.hints.costs import LEVELS, Costs
-from gpsched.adaptive.hints.observations import Lost, Tick
+from gpsched.adaptive.hints.observations import Lost, Tick, WakeKind
 from gpsched.adaptive.hints.outputs import BurstBegan, BurstEnded, ChoiceChanged, Output, Release, Reserve
 from gpsched.adaptive.learning import Learners
 from gpsched.adaptive.leveling import Levels
@@ -27,7 +27,7 @@ from gpsched.adaptive.model import Level, ProcessView
 from gpsched.adaptive.policy import plans
 from gpsched.adaptive.policy.situation import Situation
 from gpsched.adaptive.probes.events import Event, Hint, Kind, encode_hint
-from gpsched.adaptive.reckoning import Reckoning, reacted_us
+from gpsched.adaptive.reckoning import Due, Reckoning, reacted_us
 from gpsched.adaptive.resting import Rests
 from gpsched.adaptive.slices import SliceKeeper
 from gpsched.adaptive.telemetry import Telemetry
@@ -232,16 +232,23 @@ class Steering:
         process = self._registry.get(record.pid)
         if process is not None and process.mechanism == "timeslice":
             return  # only its place in the order
-        level, due_us = process.mechanism if process else "", self.execution.due_us(record)
+        level, due = process.mechanism if process else "", self._due(record)
         if process is not None and level == "hold" and record.begin_ns:
             self._changed |= self._levels.held(process, launched=record.ready_ns > 0)
-        if self._reckoning.learn(level, record, due_us):
+        if self._reckoning.learn(level, record, due):
             self._levels.set_costs(self._reckoning.costs())
             self._changed = True
-        control_us, record = reacted_us(record, due_us), self._reckoning.reckoned(level, record)
+        control_us, record = reacted_us(record, due), self._reckoning.reckoned(level, record)
         self._take_all(record.pid, self.rests.reserved(record))
         self.contention.reserved(record)
         self._telemetry.reservation(record, control_us)
+
+    def _due(self, record: Record) -> Due | None:
+        """When it was to begin, where the actuator knew: of requests that wait at a burst's end we tell it too late."""
+        learner = self.learners.known(record.pid)
+        kinds = {each.matcher.kind for each in learner.chosen().triggers} if learner else set()
+        due = self.execution.due(record)
+        return None if due and due.foretold and WakeKind.BURST_END in kinds else due
 
     def _take_all(self, pid: int, outputs: Iterable[Output]) -> None:
         for output in outputs:

@@ -43,7 +43,7 @@ class Announcements:
         late = quantile(delays, 99) * 1.5 + 500.0 if known else self.PATIENCE_US
         return Trigger(
             matcher=Matcher(WakeKind.EXPLICIT),
-            offset_us=-costs.lead_us,
+            offset_us=-costs.early_us,
             limit_us=min(max(late, 500.0), self.PATIENCE_US),
             margin_us=costs.need_us,
             precision=1.0,

@@ -40,7 +40,7 @@ def rate(windows: Iterable[tuple[Matcher, LeadWindow]], last: Bursts, costs: Cos
     rated: list[Rated] = []
     for matcher, window in windows:
         if len(window) >= _minimum(matcher) and window.last_burst > last.newest - len(last.gaps_us):
-            found = evaluate(window, last, costs, _PATIENCE.get(matcher.kind, PATIENCE))
+            found = evaluate(window, last, costs.of(matcher.kind), _PATIENCE.get(matcher.kind, PATIENCE))
             if found:
                 rated.append((matcher, found))
     return rated
@@ -143,11 +143,16 @@ def source(rated: Sequence[Rated], costs: Costs) -> Trigger | None:
 
 
 def earliest(rated: Sequence[Rated], costs: Costs) -> Matcher | None:
-    """Return the wakes that announce most bursts earliest, reliably and within the waste budget: the natural lead."""
+    """Return the wakes that announce most bursts earliest, reliably and within the waste budget: the natural lead.
+
+    Not those of which some come much earlier than the others, so that most bursts would be reserved too late.
+    """
     likely = [
         item
         for item in rated
-        if item[0].kind not in _NO_SOURCE and item[1].recall >= _MOST_BURSTS and _is_usable(*item, costs)
+        if item[0].kind not in _NO_SOURCE
+        and min(item[1].recall, item[1].in_time) >= _MOST_BURSTS
+        and _is_usable(*item, costs)
     ]
     return max(likely, key=lambda item: item[1].shortest_us)[0] if likely else None
 
@@ -191,7 +196,8 @@ def objection(matcher: Matcher, found: Evaluation, costs: Costs) -> str | None:
     if found.waste_share > costs.waste_budget:
         return f"leads too spread: would idle {found.waste_share:.1%} of the GPU, budget {costs.waste_budget:.1%}"
     if found.hidden_us <= 0.0:
-        return f"lead too short: the mechanism needs {costs.need_us:.0f} µs, so that nothing is gained"
+        need_us = costs.of(matcher.kind).need_us
+        return f"lead too short: the mechanism needs {need_us:.0f} µs, so that nothing is gained"
     return None
 
 

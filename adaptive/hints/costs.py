@@ -1,6 +1,9 @@
 """What taking the GPU costs at each level, so that a hint's worth can be weighed against its waste."""
 
 import msgspec
+from msgspec.structs import replace
+
+from gpsched.adaptive.hints.observations import WakeKind
 
 
 class Costs(msgspec.Struct, frozen=True):
@@ -13,6 +16,9 @@ class Costs(msgspec.Struct, frozen=True):
     control_us     how long the daemon or actuator is busy issuing it
     spread_us      how much later than ``need_us`` reckons with the mechanism may begin: what to be early by, where that
                    keeps the budget, so that nearly all reservations are in time
+    wake_us        how long after an event the actuator is awake, while an offset passes or not; what it is told of
+                   before, it awaits awake
+    wake_most_us   the same, of nearly all events
     waste_budget   largest share of GPU time that may be reserved and idle
     keeps          whether BE stays out through gaps within a burst; else each gap costs the LC a switch
     """
@@ -23,8 +29,14 @@ class Costs(msgspec.Struct, frozen=True):
     late_us: float = 175.0
     control_us: float = 10.0
     spread_us: float = 0.0
+    wake_us: float = 0.0
+    wake_most_us: float = 0.0
     waste_budget: float = 0.01
     keeps: bool = False
+
+    def of(self, kind: WakeKind) -> "Costs":
+        """Return the costs of a reservation that a trigger of this kind leads to."""
+        return replace(self, wake_us=0.0, wake_most_us=0.0) if kind == WakeKind.CLOCK and self.wake_most_us else self
 
     @property
     def gap_us(self) -> float:
@@ -32,9 +44,14 @@ class Costs(msgspec.Struct, frozen=True):
         return 2 * self.switch_us + self.control_us
 
     @property
-    def lead_us(self) -> float:
-        """How long before the first launch a trigger must come so that nearly all reservations are in time."""
+    def early_us(self) -> float:
+        """How long before the first launch reservations must be due so that nearly all are in time."""
         return self.need_us + self.spread_us
+
+    @property
+    def lead_us(self) -> float:
+        """How long before the first launch an event must come for that."""
+        return self.early_us + self.wake_most_us
 
     def hidden(self, margin: float) -> float:
         """Return the µs hidden when the reservation began ``margin`` µs before the launch (negative: after it)."""

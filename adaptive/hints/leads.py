@@ -187,28 +187,30 @@ def _evaluate_limit(
     waits = [(lead, most) for lead, most in idled if most > 0.0]
 
     def share(offset: float) -> float:
-        idle = _idle(waits, offset + costs.need_us)
-        idle += false * (max(limit - offset - costs.need_us, 0.0) + costs.switch_us)
+        free = max(offset, costs.wake_us) + costs.need_us
+        idle = _idle(waits, free)
+        idle += false * (max(limit - free, 0.0) + costs.switch_us)
         return idle / (seen * last.interval_us)
 
     low = _low_lead(firsts)
     # What one burst may idle is the same for all, so that triggers which announce a part of them each fit together.
     offset = _offset(share, low, quantile(firsts, 50), costs, costs.waste_budget * min(len(earliest) / seen, 1.0))
     wasted = share(offset)
-    least = (costs.need_us if offset else min(costs.need_us, max(low, 1.0))) - 1.0
-    hidden = {burst: costs.hidden(lead - offset) for burst, lead in earliest.items()}
-    in_time = {burst: lead - offset for burst, lead in earliest.items() if lead - offset >= least}
-    safe = costs.lead_us - 1.0
+    begin = max(offset, costs.wake_us)
+    least = (costs.need_us if offset else min(costs.need_us, max(low - begin, 1.0))) - 1.0
+    hidden = {burst: costs.hidden(lead - begin) for burst, lead in earliest.items()}
+    in_time = {burst: lead for burst, lead in earliest.items() if lead - begin >= least}
+    safe = max(offset, costs.wake_most_us) + costs.early_us - 1.0
     oldest = last.newest - LeadWindow.SIZE
     served = {
-        burst: us * (1.0 if (margin := in_time.get(burst, 0.0)) >= safe else _UNSAFE if margin else _LATE)
+        burst: us * (1.0 if (lead := in_time.get(burst, 0.0)) >= safe else _UNSAFE if lead else _LATE)
         for burst, us in hidden.items()
         if burst > oldest
     }
     return Evaluation(
         offset_us=offset,
         limit_us=limit,
-        margin_us=quantile(firsts, 1) - offset,
+        margin_us=quantile(firsts, 1) - begin,
         samples=len(occurrences),
         false=false,
         precision=1.0 - false / len(occurrences),
@@ -260,9 +262,9 @@ def _offset(share: Callable[[float], float], low: float, median: float, costs: C
     """Return the most careful offset whose ``share`` of idle time keeps the ``budget``: the later, the less idles.
 
     The most careful one of all is in time for a lead of ``low`` even when the mechanism begins late; the least careful
-    is, for half of the bursts.
+    is, for half of the bursts. That it takes a while to be awake after an event is no reason for a smaller one.
     """
-    offset = max(low - costs.lead_us, 0.0)
+    offset = max(low - costs.early_us, 0.0)
     late = max(median - costs.need_us, 0.0)
     if offset >= late or share(offset) <= budget:
         return offset

@@ -72,7 +72,8 @@ class Reservations:
         """A trigger occurred (or will, for the clock): a reservation waits from ``start_us`` to ``until_us``."""
         if len(self._windows) >= self.OPEN:
             self._windows.popleft()
-        self._windows.append(Window(occurred_us, start_us, until_us, trigger, tid))
+        begin_us = max(start_us, occurred_us + self.costs.of(trigger.matcher.kind).wake_us)
+        self._windows.append(Window(occurred_us, begin_us, until_us, trigger, tid))
 
     def follow(self, tid: int) -> bool:
         """Thread ``tid`` launches within a burst: what waited for it is served; True when that was anything."""

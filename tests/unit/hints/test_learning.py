@@ -255,6 +255,26 @@ def test_the_earlier_of_two_good_triggers_does_not_win_by_being_early() -> None:
 
 
 @pytest.mark.parametrize(
+    ("wake_us", "wake_most_us", "kind"), [(5.0, 20.0, WakeKind.SOCKET_READ), (90.0, 200.0, WakeKind.CLOCK)]
+)
+def test_the_clock_is_for_leads_that_pass_while_the_actuator_wakes(
+    wake_us: float, wake_most_us: float, kind: WakeKind
+) -> None:
+    """Reckoned with one reaction for both, the one was chosen that was no better (0.2 ms of preparation, an H200)."""
+    rng = random.Random(1)
+    rated = choose.rate(
+        [
+            (Matcher(WakeKind.SOCKET_READ), window([260.0 + rng.uniform(0, 5) for _ in range(100)])),
+            (Matcher(WakeKind.CLOCK), window([5_000.0 + rng.uniform(0, 80) for _ in range(100)])),
+        ],
+        last(100),
+        costs := Costs(need_us=215.0, spread_us=20.0, wake_us=wake_us, wake_most_us=wake_most_us),
+    )
+    chosen = choose.select(rated, costs, 100)
+    assert [matcher.kind for matcher, _ in chosen] == [kind]
+
+
+@pytest.mark.parametrize(
     ("matcher", "words"),
     [
         (

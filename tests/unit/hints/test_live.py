@@ -65,23 +65,35 @@ def test_events_read_in_batches_teach_what_single_ones_do(about: str) -> None:
     assert offsets[0] == pytest.approx(offsets[1], abs=0.1 * COSTS.need_us)
 
 
-def test_services_on_an_h200_are_foreseen_as_far_as_their_leads_allow() -> None:
+@pytest.mark.parametrize(
+    ("about", "lead_us", "all_", "allowed_"),
+    [("A", 387.0, 0.95, 0.98), ("B", 345.0, 0.7, 0.0), ("Z", 528.0, 0.94, 0.94)],
+)
+def test_services_on_an_h200_are_foreseen_as_far_as_their_leads_allow(
+    about: str, lead_us: float, all_: float, allowed_: float
+) -> None:
+    """As late as holds began in the run that the traces of A and Z are of, 79 % of all were early.
+
+    Of B (at 220/s) and Z the budget is the limit; of B no lead allows more.
+    """
+    observed = H200[about]
+    launches = judge.first_launches(observed)
+    leads = read_to_launch(observed, launches)
+    assert sorted(leads.values())[len(leads) // 2] == pytest.approx(lead_us, abs=5.0)
+    allowed = {launch for launch, lead in leads.items() if lead >= judge.ALLOWED_US}
     early: list[bool] = []
-    for about, (trigger, share) in {"A": (365.0, 0.25), "B": (345.0, 0.05), "Z": (520.0, 1.0)}.items():
-        observed = H200[about]
-        launches = judge.first_launches(observed)
-        leads = read_to_launch(observed, launches)
-        assert sorted(leads.values())[len(leads) // 2] == pytest.approx(trigger, abs=5.0)
-        allowed = {launch for launch, lead in leads.items() if lead >= judge.ALLOWED_US}
-        assert len(allowed) == pytest.approx(share * len(launches), abs=0.1 * len(launches))
-        for seed in range(5):
-            learner = HintLearner(COSTS)
-            judged = judge.judge(learner, observed, launches, seed=seed)
-            assert (learner.report().learned_after or 1e9) <= 50
-            assert judged.vain <= 0.01 * judged.reservations
-            assert judged.waste_us <= 0.01 * judged.counted_us
-            early += judged.early(allowed)
-    assert sum(early) >= 0.97 * len(early) > 600  # most leads of A are hardly longer than what allows it
+    early_allowed: list[bool] = []
+    for seed in range(5):
+        learner = HintLearner(COSTS)
+        judged = judge.judge(learner, observed, launches, seed=seed)
+        assert (learner.report().learned_after or 1e9) <= 50
+        assert judged.vain <= 0.01 * judged.reservations
+        assert judged.waste_us <= 0.01 * judged.counted_us
+        early += judged.early(set(launches))
+        early_allowed += judged.early(allowed)
+    print(f"{about}: {sum(early) / len(early):.2%} of all, {sum(early_allowed)} of {len(early_allowed)} allowed")
+    assert sum(early) >= all_ * len(early) > 1000
+    assert sum(early_allowed) >= allowed_ * len(early_allowed)
 
 
 SERVERS: dict[str, Callable[[list[float], random.Random], Stream]] = {
@@ -116,11 +128,11 @@ class Sum:
         )
 
 
-@pytest.mark.parametrize(("rate", "least"), [(20.0, 0.98), (100.0, 0.975), (200.0, 0.8)])
+@pytest.mark.parametrize(("rate", "least"), [(20.0, 0.98), (100.0, 0.975), (200.0, 0.93)])
 @pytest.mark.parametrize("shape", ["constant", "poisson", "bursty"])
 @pytest.mark.parametrize("server", SERVERS)
 def test_services_under_load(server: str, shape: str, rate: float, least: float) -> None:
-    """At 200/s the budget is 50 µs a burst, less than what the reactions of this actuator spread by."""
+    """At 200/s the budget is 50 µs a burst, hardly more than what the reactions of this actuator spread by."""
     found = Sum(server, shape, rate)
     print(f"{server} {shape} {rate:.0f}/s: {found}")
     assert sum(found.early) >= least * len(found.early) > 300

@@ -5,6 +5,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gpsched.adaptive.hints.costs import Costs
 from gpsched.adaptive.hints.leads import Bursts, Evaluation, LeadWindow, evaluate
@@ -35,6 +36,27 @@ def test_there_is_room_for_a_mechanism_that_begins_late() -> None:
     assert steady.offset_us - lags.offset_us == pytest.approx(COSTS.spread_us)
     assert lags.margin_us >= COSTS.need_us + COSTS.spread_us
     assert lags.waste_share == pytest.approx(steady.waste_share + 60.0 / 20_000.0)
+
+
+def test_that_the_actuator_has_to_wake_is_no_reason_to_reserve_sooner() -> None:
+    """It wakes while the offset passes. That the same time was reckoned with twice idled the GPU for 0.1 ms a burst."""
+    leads = spread(100, 1_000.0, 1_040.0)
+    awake, asleep = (
+        rated(leads, 20_000.0, costs) for costs in (COSTS, replace(COSTS, wake_us=60.0, wake_most_us=200.0))
+    )
+    assert (asleep.offset_us, asleep.waste_us, asleep.worth_us) == (awake.offset_us, awake.waste_us, awake.worth_us)
+
+
+def test_an_event_that_comes_late_finds_the_actuator_asleep() -> None:
+    leads = spread(100, 290.0, 310.0)
+    awake, asleep = (
+        rated(leads, 20_000.0, costs) for costs in (COSTS, replace(COSTS, wake_us=60.0, wake_most_us=200.0))
+    )
+    assert awake.worth_us == pytest.approx(100 * (COSTS.switch_us - COSTS.residual_us))
+    assert asleep.hidden_us == awake.hidden_us  # for the median still is in time
+    assert asleep.worth_us < awake.worth_us  # not for all
+    assert asleep.margin_us == pytest.approx(230.0, abs=2.0)
+    assert rated(leads, 20_000.0, replace(COSTS, wake_us=120.0, wake_most_us=200.0)).hidden_us < awake.hidden_us
 
 
 def test_a_short_lead_is_used_whole() -> None:

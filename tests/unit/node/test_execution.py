@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from gpsched.adaptive.actuator.errors import ActuatorGoneError, ActuatorMissingError, PlanRefusedError
-from gpsched.adaptive.actuator.plans import GpuPlan, Member, PlanSet, Role
+from gpsched.adaptive.actuator.plans import GpuPlan, Mechanism, Member, Plan, PlanSet, Role, Trigger
+from gpsched.adaptive.actuator.records import Reason, Record
 from gpsched.adaptive.driver.types import Channel, ChannelGroup
 from gpsched.adaptive.errors import GpschedError, ProcessGoneError
 from gpsched.adaptive.execution import Execution
+from gpsched.adaptive.probes.events import Kind
+from gpsched.adaptive.reckoning import Due
 from gpsched.adaptive.workloads import procinfo
 from gpsched.adaptive.workloads.registry import Group, Process, Registry
 
@@ -44,6 +47,15 @@ class _Actuator:
 
     def stop(self) -> None:
         self.stopped = True
+
+
+def test_when_a_reservation_was_due_is_known_but_for_the_programs_own_hints() -> None:
+    execution = Execution(None, None, None, None, started=None, renew=None)  # type: ignore[arg-type]
+    triggers = (Trigger(kind=Kind.WAKE, offset_us=70), Trigger(kind=Kind.HINT), Trigger(kind=Kind.HINT, before_us=300))
+    execution.published = PlanSet(plans=(Plan(5, triggers, Mechanism.HOLD, 1000),))
+    nothing = dict.fromkeys(Record.__struct_fields__, 0) | {"reason": Reason.SYNC, "pid": 5}
+    dues = [execution.due(Record(**nothing | {"trigger": trigger})) for trigger in range(4)]  # type: ignore[arg-type]
+    assert dues == [Due(70.0), Due(0.0, foretold=True), None, None]
 
 
 class _Keeper:

@@ -4,7 +4,8 @@ import pytest
 
 from gpsched.adaptive.actuator.records import Reason, Record
 from gpsched.adaptive.hints.costs import LEVELS
-from gpsched.adaptive.reckoning import Reaction, Reckoning, reacted_us
+from gpsched.adaptive.hints.observations import WakeKind
+from gpsched.adaptive.reckoning import Due, Reaction, Reckoning, reacted_us
 
 
 def record(**times_ns: int) -> Record:
@@ -14,11 +15,12 @@ def record(**times_ns: int) -> Record:
 
 def test_reaction_counts_from_when_a_reservation_was_due() -> None:
     one = record(trigger_ns=980_000, begin_ns=1_000_000)
-    assert [reacted_us(one, due) for due in (0.0, 5.0, None, 500.0)] == [20.0, 15.0, None, None]
-    assert reacted_us(record(trigger_ns=1), 0.0) is None  # it never began
+    dues = (Due(0.0), Due(5.0), None, Due(500.0))
+    assert [reacted_us(one, due) for due in dues] == [20.0, 15.0, None, None]
+    assert reacted_us(record(trigger_ns=1), Due(0.0)) is None  # it never began
     held = record(trigger_ns=980_000, begin_ns=1_000_000, ready_ns=1_045_000)
-    assert reacted_us(held, 5.0, hold=True) == 60.0
-    assert reacted_us(one, 5.0, hold=True) is None  # its kernels were never launched
+    assert reacted_us(held, Due(5.0), hold=True) == 60.0
+    assert reacted_us(one, Due(5.0), hold=True) is None  # its kernels were never launched
 
 
 def test_the_usual_reaction_is_reckoned_with_and_how_much_longer_the_slowest_take() -> None:
@@ -44,18 +46,38 @@ def test_a_wide_spread_is_news_only_when_it_is_much_wider() -> None:
         assert (reaction.us, reaction.spread_us) == (50, spread_us)
 
 
+def began(after_us: float) -> Record:
+    """A hold that was launched so long after its trigger."""
+    ready_ns = 1_000_000 + round(after_us * 1000)
+    return record(trigger_ns=1_000_000, begin_ns=ready_ns, ready_ns=ready_ns)
+
+
 def test_a_level_needs_as_much_more_as_its_reservations_begin_late() -> None:
     reckoning = Reckoning(LEVELS)
-    assert reckoning.costs()["hold"].need_us == LEVELS["hold"].need_us + 100
+    assert reckoning.costs()["hold"].need_us == LEVELS["hold"].need_us + 40
     assert reckoning.costs()["hold"].spread_us == 60
-    one = record(trigger_ns=1_000_000, begin_ns=1_010_000, ready_ns=1_020_000)
-    assert [reckoning.learn("hold", one, 0.0) for _ in range(64)] == [False] * 63 + [True]
+    learned = [reckoning.learn("hold", began(520.0), Due(500.0)) for _ in range(64)]
+    assert learned == [False] * 63 + [True]
     costs = reckoning.costs()
     assert costs["hold"].need_us == LEVELS["hold"].need_us + 20
     assert costs["hold"].spread_us == 0
-    assert costs["reserve"].need_us == LEVELS["reserve"].need_us + 60  # nothing was learned of it
+    assert costs["reserve"].need_us == LEVELS["reserve"].need_us + 10  # nothing was learned of it
     assert costs["timeslice"] == LEVELS["timeslice"]
-    assert not any(reckoning.learn("module", one, 0.0) for _ in range(64))
+    assert not any(reckoning.learn("module", began(520.0), Due(500.0)) for _ in range(64))
+
+
+def test_events_find_the_actuator_asleep_and_what_is_awaited_does_not() -> None:
+    """Both had one reaction: what is foretold seemed to begin as late as what is due at its event."""
+    reckoning = Reckoning(LEVELS)
+    for index in range(64):
+        reckoning.learn("hold", began(250.0 if index % 20 == 0 else 90.0), Due(30.0))
+        reckoning.learn("hold", began(25.0), Due(0.0, foretold=True))
+    costs = reckoning.costs()["hold"]
+    assert (costs.need_us, costs.spread_us) == (LEVELS["hold"].need_us + 25, 0)
+    assert (costs.wake_us, costs.wake_most_us) == (65, 225)
+    clock = costs.of(WakeKind.CLOCK)
+    assert (clock.need_us, clock.lead_us) == (costs.need_us, costs.early_us)
+    assert costs.of(WakeKind.SOCKET_READ) == costs
 
 
 @pytest.mark.parametrize(
