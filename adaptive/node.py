@@ -194,7 +194,7 @@ class Node:
         learner = self.steering.learners.of(pid)
         if learner is None:
             raise NotLatencyCriticalError(pid)
-        return learner.report()
+        return msgspec.structs.replace(learner.report(), resting=pid in self.steering.rests.pids)
 
     def reap(self) -> None:
         """Forget the processes that have ended: copies of their descriptors keep their GPU memory allocated."""

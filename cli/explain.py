@@ -5,6 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from gpsched.cli.arguments import Subparsers, add_socket, positive_pid
+from gpsched.cli.hints import RESTING
 
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     print_process(process)
     if report is not None:
         print_plan(report)
-        print_past(report)
+        print_past(report, process.hints.bursts if process.hints else report.outcome.bursts)
     return 0
 
 
@@ -57,6 +58,8 @@ def print_plan(report: "HintsReport") -> None:
 
     choice = report.choice
     print(f"plan      {report.state}: {report.why}")
+    if report.resting:
+        print(f"          {RESTING}")
     for trigger in choice.triggers:
         print(f"          {_trigger(trigger)}")
     print(
@@ -65,16 +68,17 @@ def print_plan(report: "HintsReport") -> None:
     )
 
 
-def print_past(report: "HintsReport") -> None:
-    """Print the last reservations and the sums since the start."""
+def print_past(report: "HintsReport", bursts: int) -> None:
+    """Print the last reservations that were looked at and the sums since the start; ``bursts``: of how many."""
     from gpsched.adaptive.units import format_duration
 
     for past in report.recent[-10:]:
         print(f"          {_past(past, report.recent[-1].time_us)}")
     outcome = report.outcome
     print(
-        f"so far    {outcome.bursts} bursts, {outcome.in_time} reserved in time; {outcome.false} reservations of "
-        f"{outcome.reservations} in vain; {report.drifts} times learned anew"
+        f"so far    {max(bursts, outcome.bursts)} bursts; of {outcome.bursts} that were looked at {outcome.in_time} "
+        f"reserved in time, {outcome.false} reservations of {outcome.reservations} in vain; "
+        f"{report.drifts} times learned anew"
     )
     print(
         f"          {format_duration(outcome.hidden_us)} of switch time hidden, "

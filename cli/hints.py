@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from gpsched.adaptive.hints.model import CandidateReport, HintsReport
 
 
+RESTING = "known well: left to the actuator, and looked at again within seconds"
+
+
 def add_parser(subparsers: Subparsers) -> None:
     """Declare the subcommand."""
     parser = subparsers.add_parser("hints", help="show what announces a process's use of the GPU")
@@ -56,6 +59,8 @@ def print_report(report: "HintsReport", most: int) -> None:
             why = "chosen" if candidate.chosen else candidate.verdict
             console.print(f"{number:>2}: {why}", style="dim", markup=False, highlight=False)
     console.print(f"{report.state}: {report.why}", markup=False, highlight=False)
+    if report.resting:
+        console.print(RESTING, style="dim")
     if report.lost_events:
         console.print(f"{report.lost_events} events were lost: learning is slower", style="yellow")
 

@@ -108,7 +108,10 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HintsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that ``gpsched hints PID`` shows. ``learned_after``: bursts until something first announced them."""
+    """Everything that ``gpsched hints PID`` shows. ``learned_after``: bursts until something first announced them.
+
+    ``resting``: it is known so well that it is left to the actuator for some seconds, and bursts are not counted here.
+    """
 
     schema: str = SCHEMA
     pid: int
@@ -123,3 +126,4 @@ class HintsReport(msgspec.Struct, frozen=True, kw_only=True):
     drifts: int
     lost_events: int
     learned_after: int | None = None
+    resting: bool = False

@@ -21,7 +21,7 @@ class Resting:
     """Services rest for longer and longer while what was learned goes on to serve them."""
 
     OBSERVED_S, OBSERVED = 1.0, 64  # time and bursts at least between two rests
-    SHORTEST_S, LONGEST_S = 2.0, 8.0
+    SHORTEST_S, LONGEST_S = 2.0, 15.0
     EVERY_S = 0.25
     FAILURES, LATE, OF = 2, 8, 32  # reservations that end a rest, of the last so many
 

@@ -111,3 +111,18 @@ def test_explain_of_an_unknown_process(daemon: list[ProcessView]) -> None:
     parsed = parse("explain", str(PID))
     with pytest.raises(ProcessGoneError):
         parsed.run(parsed)
+
+
+@pytest.mark.parametrize("command", ["hints", "explain"])
+def test_a_service_that_is_left_to_the_actuator_is_said_to_be(
+    capsys: pytest.CaptureFixture[str],
+    daemon: list[ProcessView],
+    report: HintsReport,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+) -> None:
+    assert "left to the actuator" not in printed(capsys, command, str(PID))
+    monkeypatch.setattr(Client, "hints", lambda self, pid: msgspec.structs.replace(report, resting=True))
+    text = printed(capsys, command, str(PID))
+    assert "known well: left to the actuator" in text
+    assert command == "hints" or f"of {report.outcome.bursts} that were looked at" in text
