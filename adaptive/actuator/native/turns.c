@@ -281,8 +281,7 @@ static __u64 had_ns(const struct gpu *u, __u32 turn, __u64 now)
 	return before + (turn == u->turn && u->turn_since != NEVER ? now - u->turn_since : 0);
 }
 
-/* A unit of work is done. The next one waits if it would be cut in two: its job is served as much, and others wait
- * less. */
+/* A unit of work is done. The next one waits if it would be cut in two: so others wait less, and it no longer. */
 static void unit_ends(struct gpu *u, __u32 turn, __u64 now)
 {
 	__u64 unit = u->unit_ns[turn] = had_ns(u, turn, now) - u->unit_from_ns[turn];
