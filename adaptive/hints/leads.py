@@ -156,6 +156,7 @@ WASTE_WEIGHT = 0.1  # µs of LC latency that one µs of idle GPU is worth
 _GOOD = 0.99
 _HALVINGS = 5
 _UNSAFE, _LATE = 0.95, 0.5  # what it is worth to hide something when that may come too late, and when it does
+_EASY = 0.85  # of the budget: what is spent for the slowest 1 % of the reservations, too
 _SPENT = 0.95  # of the budget, where it is what limits: rates and leads of the next bursts are not quite the same
 
 
@@ -261,13 +262,14 @@ def _low_lead(firsts: Sequence[float]) -> float:
 def _offset(share: Callable[[float], float], low: float, median: float, costs: Costs, budget: float) -> float:
     """Return the most careful offset whose ``share`` of idle time keeps the ``budget``: the later, the less idles.
 
-    The most careful one of all is in time for a lead of ``low`` even when the mechanism begins late; the least careful
-    is, for half of the bursts. That it takes a while to be awake after an event is no reason for a smaller one.
+    A careful one is in time for a lead of ``low`` even when the mechanism begins late, and by more where that leaves
+    some of the budget; the least careful is, for half of the bursts. That it takes a while to be awake after an event
+    is no reason for a smaller one.
     """
     offset = max(low - costs.early_us, 0.0)
     late = max(median - costs.need_us, 0.0)
     if offset >= late or share(offset) <= budget:
-        return offset
+        return next((early for early in _earlier(offset, costs) if share(early) <= _EASY * budget), offset)
     for _ in range(_HALVINGS):
         middle = (offset + late) / 2
         if share(middle) <= _SPENT * budget:
@@ -275,3 +277,8 @@ def _offset(share: Callable[[float], float], low: float, median: float, costs: C
         else:
             offset = middle
     return late
+
+
+def _earlier(offset: float, costs: Costs) -> Iterable[float]:
+    """Return offsets with which some of the slowest 1 % are in time, too: the most careful first."""
+    return (max(offset - part * costs.spread_us, 0.0) for part in (1.0, 0.5))
