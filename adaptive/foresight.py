@@ -1,5 +1,6 @@
 """How well reservations foresaw the bursts of one process: those of the actuator against the launches that came."""
 
+from bisect import bisect_left
 from collections import deque
 
 from gpsched.adaptive.actuator.records import Reason, Record
@@ -14,8 +15,9 @@ _RECENT = 1000
 class Foresight:
     """Counts since the start. Times are µs of CLOCK_MONOTONIC.
 
-    Bursts come from the learner and reservations from the actuator, each in order of time but not among one another: a
-    burst is judged by the first reservation that ended after its launch, for then all earlier ones are known.
+    Reservations come from the actuator in order of time. Bursts come from the learner in an order of their own, and one
+    of a time in which it was told nothing comes late. A burst is judged by the first reservation that ended after its
+    launch, for then all earlier ones are known.
 
     ``margin``: from the start of the reservation to the launch, of bursts that were reserved before; ``unreserved``:
     how many were not. A hold starts with its launch. ``allowed`` and ``allowed_unreserved``: the same of the bursts
@@ -29,7 +31,7 @@ class Foresight:
         self.unreserved = self.allowed_unreserved = self.in_vain = 0
         self.reacted_us: deque[float] = deque(maxlen=_RECENT)
         self._launches: deque[tuple[float, bool]] = deque(maxlen=_PENDING)
-        self._reserved: deque[tuple[float, float]] = deque(maxlen=_PENDING)
+        self._reserved: deque[tuple[float, float]] = deque(maxlen=_PENDING)  # begin and end
 
     def began(self, launch_us: float, allowed: bool) -> None:
         """A burst began; ``allowed``: its lead was long enough."""
@@ -48,13 +50,13 @@ class Foresight:
         self._judge()
 
     def _judge(self) -> None:
-        while self._launches and self._reserved:
-            begin_us, end_us = self._reserved[0]
-            if end_us < self._launches[0][0]:
-                self._reserved.popleft()
-                continue
-            launch_us, allowed = self._launches.popleft()
-            self._count(launch_us - begin_us, allowed)
+        for _ in range(len(self._launches)):
+            launch_us, allowed = burst = self._launches.popleft()
+            place = bisect_left(self._reserved, launch_us, key=lambda reserved: reserved[1])
+            if place < len(self._reserved):
+                self._count(launch_us - self._reserved[place][0], allowed)
+            else:
+                self._launches.append(burst)
 
     def _count(self, margin_us: float, allowed: bool) -> None:
         if margin_us > 0.0:

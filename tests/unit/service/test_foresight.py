@@ -39,6 +39,16 @@ def test_the_order_in_which_both_are_heard_of_does_not_matter(ahead: int) -> Non
     assert (above(found.allowed.view(), 200.0), found.allowed_unreserved) == (2, 2)
 
 
+def test_a_burst_that_is_told_of_late_has_its_own_reservation() -> None:
+    """The learner was told nothing for a while: that of the last burst then had been judged by the next reservation."""
+    found = Foresight()
+    for one in RECORDS[:3]:
+        found.reservation(one, None)
+    for launch in (3250.0, 1300.0):
+        found.began(launch, True)
+    assert (found.margin.view().sum_us, found.unreserved) == (250.0 + 300.0, 0)
+
+
 def test_reservations_without_a_launch_are_in_vain() -> None:
     found = Foresight()
     for one in (
