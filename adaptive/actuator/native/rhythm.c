@@ -40,14 +40,13 @@ void rhythm_next(struct plan *p, __u64 now)
 
 	if (!r->every_ns)
 		return;
-	if (!r->kept && now > r->at + r->lead_ns && ++r->misses >= MOST_MISSES) {
+	if (r->kept) {
+		r->misses = 0;
+		r->at += r->every_ns + (__u64)r->shift_ns;
+	} else if (now > r->at && ++r->misses >= MOST_MISSES) {
 		rhythm_end(p);
 		return;
 	}
-	if (r->kept)
-		r->misses = 0;
-	if (r->kept || now > r->at + r->lead_ns)
-		r->at += r->every_ns + (r->kept ? (__u64)r->shift_ns : 0);
 	while (r->at <= now)
 		r->at += r->every_ns;
 	r->kept = false;

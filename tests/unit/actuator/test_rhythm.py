@@ -95,3 +95,12 @@ def test_the_daemon_has_the_last_word(service, word):
         assert service.record().reason is Reason.NO_LAUNCH
     time.sleep(3 * PERIOD / 1e9)
     assert service.actuator.records() == []
+
+
+def test_reservations_that_are_given_up_before_the_launch_is_expected_count_as_misses(rig):
+    """It would be foretold for ever, and never in time."""
+    rig.publish(rig.plan(trigger=HINTED, launch_within_us=LEAD // 2 // 1000))
+    foretell(rig, now_ns() + 20 * MS)
+    assert [rig.record().reason for _ in range(3)] == [Reason.NO_LAUNCH] * 3
+    time.sleep(3 * PERIOD / 1e9)
+    assert rig.actuator.records() == []
