@@ -98,7 +98,7 @@ struct gpu {
 	__u64 turn_began;		/* by the clock on the wall, which does not stand still */
 	__u64 served[GA_MAX_TURNS];	/* what each had, in millionths of its own turn */
 	__u64 waits_since[GA_MAX_TURNS];
-	__u64 unit_ns[GA_MAX_TURNS];	  /* of its turns' time, what the last unit of work took, if that is told */
+	__u64 unit_ns[GA_MAX_TURNS];	  /* of its turns' time, what the longest of the last units of work took */
 	__u64 unit_from_ns[GA_MAX_TURNS]; /* of that time, when the present unit began */
 	__u64 wait_ns, longest_wall_ns;	  /* of the plan; 0: no bound */
 	__u64 wall_permille;		  /* of a turn, that it may take by the clock on the wall */

@@ -10,6 +10,7 @@
 #define PAUSE_BELIEVED_NS 1000000000ull
 #define DOUBT_NS 500000ull	 /* passing a turn on takes nearly as long */
 #define SHORT_TURN_NS 5000000ull /* ten times as long */
+#define UNIT_SHIFT 4		 /* a sixteenth of what the longest unit took is forgotten with each */
 #define HURRIED_NS 15000000ull	 /* what is left to a turn that somebody is in a hurry for: room for most units */
 
 static bool has_turns(const struct gpu *u)
@@ -281,12 +282,16 @@ static __u64 had_ns(const struct gpu *u, __u32 turn, __u64 now)
 	return before + (turn == u->turn && u->turn_since != NEVER ? now - u->turn_since : 0);
 }
 
-/* A unit of work is done. The next one waits if it would be cut in two: so others wait less, and it no longer. */
+/*
+ * A unit of work is done: it may have run on while reservations began, and so seem shorter than it is. The next one
+ * waits if it would be cut in two: so others wait less, and it no longer.
+ */
 static void unit_ends(struct gpu *u, __u32 turn, __u64 now)
 {
-	__u64 unit = u->unit_ns[turn] = had_ns(u, turn, now) - u->unit_from_ns[turn];
+	__u64 *unit = &u->unit_ns[turn], took = had_ns(u, turn, now) - u->unit_from_ns[turn];
 
-	if (turn == u->turn && u->turn_since != NEVER && turn_end(u) < now + unit)
+	*unit = later(took, *unit - (*unit >> UNIT_SHIFT));
+	if (turn == u->turn && u->turn_since != NEVER && turn_end(u) < now + *unit)
 		u->turn_left_ns = earlier(u->turn_left_ns, now - u->turn_since);
 }
 

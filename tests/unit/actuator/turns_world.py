@@ -59,10 +59,10 @@ def bursts_of(period: float, length: float) -> Iterator[tuple[float, float]]:
 
 
 class World:
-    """``run`` goes on; figures are of the last run."""
+    """``run`` goes on; figures are of the last run. For the first ``lead`` of a reservation the job still runs."""
 
-    def __init__(self, bed, jobs, turns_us, wait_us=0, bursts=None):
-        self.bed, self.jobs, self.bursts = bed, jobs, bursts or bursts_of(0, 0)
+    def __init__(self, bed, jobs, turns_us, wait_us=0, bursts=None, lead=0.0):
+        self.bed, self.jobs, self.bursts, self.lead, self.runs_until = bed, jobs, bursts or bursts_of(0, 0), lead, 0.0
         self.now, self.turn, self.runs_from, self.burst_end = 0.0, 0, 0.0, math.inf
         self.passes, self.idle = 0, 0.0
         self.turn_ended = [0.0] * len(jobs)
@@ -89,9 +89,10 @@ class World:
     def _step(self, end):
         job = self.jobs[self.turn]
         starts = max(self.now, self.runs_from)
-        runs = job.left > 0 and not self.reserved
+        runs = job.left > 0 and not (self.reserved and self.now >= self.runs_until)
         deadline = self.bed.bed_deadline()
-        times = [end, self.burst[0], self.burst_end, *(each.wakes for each in self.jobs if not each.left)]
+        times = [end, self.runs_until] if self.reserved and self.now < self.runs_until else [end]
+        times += [self.burst[0], self.burst_end, *(each.wakes for each in self.jobs if not each.left)]
         times += [starts + job.left] * runs + [(deadline - 10**9) / 1e6 + SOONEST_MS] * (deadline < 1 << 63)
         before, self.now = self.now, max(self.now, min(times))
         if runs and self.now > starts:
@@ -121,6 +122,7 @@ class World:
         if self.burst[0] <= self.now:
             if not self.reserved:
                 self.burst_end = self.now
+                self.runs_until = self.now + self.lead
                 self.bed.bed_reserve(True, self._ns())
             self.burst_end += self.burst[1]
             self.burst = next(self.bursts)
