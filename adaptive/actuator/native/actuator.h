@@ -36,6 +36,7 @@ struct group {
 	bool busy;    /* a worker is inside the driver with it */
 	bool changed; /* its channels changed meanwhile */
 	enum mode actual, target;
+	enum mode off_by;  /* how it was put off since it was last enabled; MODE_ENABLED: it was not */
 	unsigned attempts; /* failures in a row on the way to `target` */
 	__u64 retry_ns;
 	__u64 paused_until;  /* its process has nothing to do, as far as is known; in the past: nobody says so */

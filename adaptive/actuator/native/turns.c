@@ -23,13 +23,27 @@ bool turns_allow(const struct gpu *u, const struct group *g)
 	return !has_turns(u) || g->plan.turn == u->turn;
 }
 
+/* Whether reservations take jobs off the GPU. */
+static bool is_disabled_at_times(const struct gpu *u)
+{
+	for_each_plan(u->actuator, p)
+	{
+		if (p->used && p->plan.gpu == u->index && p->plan.mechanism & GA_DISABLE)
+			return true;
+	}
+	return false;
+}
+
 /*
  * Off the runlist is enough where another takes over: it is the cheaper control, and what runs goes on until then.
- * Where nobody does, what runs must be taken off, too.
+ * Where nobody does, what runs must be taken off, too. And where reservations disable jobs, turns do as well: on an
+ * H200 a job of which both was asked in turn stood still though it was enabled.
  */
 enum mode turns_off_mode(const struct gpu *u)
 {
-	return u->idle_turns >> u->turn & 1 ? MODE_DISABLED : MODE_UNSCHEDULED;
+	bool for_nobody = u->idle_turns >> u->turn & 1;
+
+	return for_nobody || is_disabled_at_times(u) ? MODE_DISABLED : MODE_UNSCHEDULED;
 }
 
 static void tell_turn(struct gpu *u, __u64 now)

@@ -41,9 +41,18 @@ enum mode group_wanted(const struct actuator *a, const struct group *g)
 	return wanted;
 }
 
+/* Who is off is off, in whatever way: whoever was only taken off the runlist has made room for another since. */
 static bool is_as(enum mode actual, enum mode wanted)
 {
-	return actual == wanted || (actual == MODE_DISABLED && wanted == MODE_UNSCHEDULED);
+	bool is_off = actual == MODE_DISABLED || actual == MODE_UNSCHEDULED;
+
+	return actual == wanted || (is_off && wanted != MODE_ENABLED);
+}
+
+/* What to ask for: a control that is repeated, since one failed or channels are new, is the same one again. */
+static enum mode way_to(const struct group *g, enum mode wanted)
+{
+	return wanted != MODE_ENABLED && g->off_by != MODE_ENABLED ? g->off_by : wanted;
 }
 
 /* A disable that keeps failing is given up until something else is wanted; an enable never is, while the daemon lives.
@@ -154,20 +163,23 @@ static int do_restart(int fd, const struct ga_group *group, __u64 unused)
 
 static void make_as_wanted(struct actuator *a, struct group *g)
 {
-	enum mode wanted = group_wanted(a, g);
+	enum mode wanted = group_wanted(a, g), mode = way_to(g, wanted);
 	int status;
 
 	if (wanted != g->target)
 		g->attempts = 0;
 	g->target = wanted;
-	if (wanted != MODE_ENABLED)
-		g->actual =
-		    MODE_UNKNOWN; /* known as disabled before the call: one that fails half-way may have done it */
-	status = unlocked(a, g, do_switch, wanted);
+	if (wanted != MODE_ENABLED) { /* known as off before the call: one that fails half-way may have done it */
+		g->actual = MODE_UNKNOWN;
+		g->off_by = mode;
+	}
+	status = unlocked(a, g, do_switch, mode);
 	if (!status) {
 		g->attempts = 0;
 		g->retry_ns = 0;
-		g->actual = g->changed ? MODE_UNKNOWN : wanted;
+		g->actual = g->changed ? MODE_UNKNOWN : mode;
+		if (g->actual == MODE_ENABLED)
+			g->off_by = MODE_ENABLED;
 	} else {
 		unsigned shift = g->attempts < MAX_RETRY_SHIFT ? g->attempts : MAX_RETRY_SHIFT;
 

@@ -4,14 +4,19 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from gpsched.adaptive.actuator import GpuPlan, Mechanism
 from gpsched.adaptive.probes.events import HEAD, Kind, Pause
 from tests.unit.actuator.rig import SWITCH, now_ns, until
 
 
-def in_turns(rig, *turns_us):
+CLIENT = 0xC1D00000
+
+
+def in_turns(rig, *turns_us, mechanism=Mechanism.DISABLE):
     members = [rig.member(rig.lc)] + [rig.member(pid, turn=index) for index, pid in enumerate(rig.be)]
-    rig.publish(rig.plan(), members=members, gpus=(GpuPlan(turns_us),))
+    rig.publish(rig.plan(mechanism), members=members, gpus=(GpuPlan(turns_us),))
 
 
 def say(rig, pid, pause):
@@ -132,7 +137,7 @@ def switches_off(rig):
 def test_whoever_gives_way_to_another_is_only_taken_off_the_runlist(make_rig):
     """What it runs goes on until the next one runs, and the control takes half as long."""
     rig = make_rig(best_effort=2)
-    in_turns(rig, 20_000, 20_000)
+    in_turns(rig, 20_000, 20_000, mechanism=Mechanism.HOLD)
     until(lambda: rig.actuator.counters().turns >= 3)
     assert all(switches_off(rig))
 
@@ -149,8 +154,36 @@ def test_a_reservation_takes_all_off_the_gpu_whatever_their_turn(make_rig):
     in_turns(rig, 10_000_000, 10_000_000)
     until(lambda: enabled(rig) == rig.be[:1])
     rig.trigger()
-    until(lambda: len(switches_off(rig)) == 3)
-    assert sorted(switches_off(rig)) == [False, False, True]
+    until(lambda: not enabled(rig))
+    assert switches_off(rig) == [False, False]
+
+
+def switches_by_job(rig):
+    """What was asked for each job in a row: on, off, or off the runlist."""
+    names = {(0, 0): "on", (1, 0): "off", (1, 1): "unscheduled"}
+    asked = {pid: [] for pid in rig.be}
+    for entry in rig.rm.entries[: rig.rm.number]:
+        if entry.command == SWITCH and entry.client - CLIENT in asked:
+            asked[entry.client - CLIENT].append(names[bool(entry.value), bool(entry.only_scheduling)])
+    return asked
+
+
+@pytest.mark.parametrize("before", [Mechanism.HOLD, Mechanism.DISABLE])
+def test_a_job_that_is_off_is_not_put_off_in_another_way(make_rig, before):
+    """On an H200 one that was first taken off the runlist and then disabled stood still though it was enabled."""
+    rig = make_rig(best_effort=2)
+    in_turns(rig, 15_000, 15_000, mechanism=before)
+    until(lambda: rig.actuator.counters().turns >= 2)
+    in_turns(rig, 15_000, 15_000)
+    for _ in range(40):
+        rig.trigger()
+        rig.launch()
+        rig.sync()
+        rig.record()
+    until(lambda: rig.actuator.counters().turns >= 8)
+    for asked in switches_by_job(rig).values():
+        assert len(asked) > 4
+        assert all("on" in pair for pair in pairwise(asked))
 
 
 def test_no_turns_enables_all(make_rig):
