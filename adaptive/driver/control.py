@@ -57,6 +57,7 @@ class StockControl:
         self.files = files
         self._calls = calls or RmCalls()
         self._disabled: dict[Channel, ChannelGroup] = {}
+        self._unscheduled: set[Channel] = set()  # those of them that were only taken off the runlist
         self._schedule = abi.SCHEDULE
 
     @property
@@ -140,14 +141,16 @@ class StockControl:
         """Stop all channels of the groups until enable(); their state stays intact.
 
         With ``scheduling_only`` what runs now is not preempted: it runs on, and once switched out it stays out.
+        A channel that is off is not put off in the other way, after which it would never work again (docs/driver.md).
         Raises NoSubdeviceError before anything is changed when a group's GPU is not known.
         """
-        todo = _as_list(groups)
+        todo = [self._without(group, off_otherwise=not scheduling_only) for group in _as_list(groups)]
         for group in todo:
             _subdevice(group)
         for batch in (batch for group in todo for batch in _batches(group)):
             # Known as disabled before the call: a call that fails half-way may have disabled some.
             self._disabled.update(dict.fromkeys(batch.channels, batch))
+            self._unscheduled.update(batch.channels if scheduling_only else ())
             self._switch(batch, disable=True, scheduling_only=scheduling_only)
 
     def enable(self, groups: ChannelGroup | Iterable[ChannelGroup]) -> None:
@@ -201,9 +204,15 @@ class StockControl:
         if dead is not None and not alive:
             raise dead
 
+    def _without(self, group: ChannelGroup, *, off_otherwise: bool) -> ChannelGroup:
+        """The group without channels that are off already, in the other way than that is now asked for."""
+        off = self._unscheduled if off_otherwise else self._disabled.keys() - self._unscheduled
+        return replace(group, channels=tuple(each for each in group.channels if each not in off))
+
     def _forget(self, channels: Iterable[Channel]) -> None:
         for channel in channels:
             self._disabled.pop(channel, None)
+            self._unscheduled.discard(channel)
 
     def _issue(self, group: ChannelGroup, object_: int, control: abi.Control, params: abi.Params) -> None:
         try:

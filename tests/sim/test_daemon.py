@@ -238,6 +238,22 @@ def test_two_jobs_take_turns_and_both_run_on_whoever_dies(node: Node, pair: tupl
     until(lambda: slice_of(job) == OWN_US)
 
 
+def test_jobs_in_turns_that_reservations_disable_run_on(node: Node) -> None:
+    """On an H200 one of them stood still for good: its turn had taken it off the runlist, a reservation disabled it."""
+    node.config.write_text('[reservations]\nlevel = "reserve"\n')
+    service, jobs = node.service(), [node.job(), node.job()]
+    node.start()
+    for job in jobs:
+        node.attach(job, "be")
+    node.attach(service, "lc")
+    service.run(150, 100.0)
+    view = node.view(service)
+    assert view is not None
+    assert view.hints is not None
+    assert view.hints.reservations > 20
+    runs_on(*jobs)
+
+
 def test_detach_gives_everything_back(node: Node, pair: tuple[Service, Job]) -> None:
     service, job = pair
     node.detach(service)

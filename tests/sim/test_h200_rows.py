@@ -302,6 +302,20 @@ def test_scheduling_only_disable_acts_at_the_next_switch() -> None:
     world.close()
 
 
+@pytest.mark.parametrize("then", [virtual.DISABLE, virtual.DISABLE_SCHEDULING])
+def test_a_channel_that_is_put_off_in_two_ways_is_stuck(then: int) -> None:
+    """Measured: nothing made such a job work again, neither enabling it in any way nor preempting or restarting."""
+    world = virtual.World()
+    be = v.Be(world)
+    world.run(world.control(virtual.DISABLE_SCHEDULING, be.channels))
+    world.run(world.control(then, be.channels))
+    for _ in range(2):
+        world.run(world.control(virtual.ENABLE, be.channels) + 2000)
+    expected = 100 if then == virtual.DISABLE_SCHEDULING else 0
+    assert kernels_in(world, be, 40_000) == pytest.approx(expected, abs=1)
+    world.close()
+
+
 def test_preempt_is_one_shot() -> None:
     world = virtual.World()
     be = v.Be(world)

@@ -60,8 +60,12 @@ static void set_channels(struct engine *e, const struct control *control)
 			continue;
 		struct channel *channel = &e->channel[id];
 
-		if (control->kind == CTL_DISABLE)
+		/* On an H200 one that is disabled after it was taken off the runlist does no work any more, whatever
+		 * follows. */
+		if (control->kind == CTL_DISABLE) {
+			channel->stuck |= channel->unscheduled;
 			channel->disabled = true;
+		}
 		if (control->kind == CTL_DISABLE_SCHEDULING)
 			channel->unscheduled = true;
 		/* A full enable puts a channel back on the runlist too; a scheduling-only one undoes only its like. */

@@ -27,6 +27,7 @@ struct stream {
 
 struct channel {
 	bool used, disabled, unscheduled;
+	bool stuck; /* for good: see set_channels */
 	int group;
 };
 

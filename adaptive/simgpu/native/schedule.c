@@ -8,7 +8,7 @@ static bool may_run(const struct engine *e, const struct stream *stream, bool re
 {
 	const struct channel *channel = &e->channel[stream->channel];
 
-	return !channel->disabled && (resident || !channel->unscheduled);
+	return !channel->stuck && !channel->disabled && (resident || !channel->unscheduled);
 }
 
 /* A group is on the runlist when one of its scheduled channels has a kernel to run. */

@@ -106,6 +106,21 @@ def test_disable_and_enable(control, group, rm, scheduling_only, mark):
     assert control.disabled == frozenset()
 
 
+@pytest.mark.parametrize(("first", "mark"), [(False, "full"), (True, "scheduling")])
+def test_what_is_off_is_not_put_off_in_another_way(control, group, rm, first, mark):
+    """On an H200 such a channel never works again, whatever is asked then."""
+    part = replace(group, channels=group.channels[:2])
+    control.disable(part, scheduling_only=first)
+    control.disable(group, scheduling_only=not first)
+    assert {rm.object(CLIENT, each.handle).disabled for each in part.channels} == {mark}
+    assert control.disabled == frozenset(group.channels)
+    control.enable(group)
+    assert rm.disabled() == set()
+    control.disable(group, scheduling_only=not first)
+    assert {rm.object(CLIENT, each.handle).disabled for each in part.channels} != {mark}
+    control.enable(group)
+
+
 @pytest.mark.parametrize("count", [8, 64, 65, 200])
 def test_channels_go_in_batches_of_64(control, group, rm, count):
     large = many_channels(rm, group, count)
