@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
@@ -88,8 +89,21 @@ static void publish_ready(void)
 	__atomic_store_n(&agent.page->ready, ready, __ATOMIC_RELEASE);
 }
 
+/* The actuator hurries this thread until a hold is launched, and may have died before it was done with that. */
+static void run_as_others(void)
+{
+	struct sched_param ordinary = {0};
+	cpu_set_t cpus;
+
+	if (sched_getscheduler(0) == SCHED_OTHER || sched_setscheduler(0, SCHED_OTHER, &ordinary))
+		return;
+	if (!sched_getaffinity(getpid(), sizeof(cpus), &cpus))
+		sched_setaffinity(0, sizeof(cpus), &cpus);
+}
+
 static void look_for_contexts(uint64_t now)
 {
+	run_as_others();
 	/* In cuInit the count is not known yet. */
 	if (!agent.devices && (cu.cuDeviceGetCount(&agent.devices) || agent.devices > MAX_DEVICES))
 		agent.devices = 0;

@@ -215,5 +215,19 @@ def leaves_signals_alone():
     assert int(blocked, 16) >> (signal.SIGUSR1 - 1) & 1
 
 
+def runs_as_others_do_once_it_was_hurried():
+    """Whoever hurried it is dead: it is not to stay before the program's own threads, on one CPU, for ever."""
+    program = Program()
+    program.make_context()
+    tid, file = find_agent(os.getpid())
+    os.close(file)
+    os.sched_setscheduler(tid, os.SCHED_FIFO, os.sched_param(1))
+    os.sched_setaffinity(tid, {min(os.sched_getaffinity(0))})
+    until(lambda: os.sched_getscheduler(tid) == os.SCHED_OTHER)
+    until(lambda: os.sched_getaffinity(tid) == os.sched_getaffinity(0))
+    sequence = program.hold()
+    until(lambda: program.page.launched == sequence)
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])
