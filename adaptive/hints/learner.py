@@ -124,7 +124,8 @@ class HintLearner:
 
     def keep_time(self, launch_us: float) -> None:
         """A burst began of which it is told nothing else: the rhythm is followed all the same."""
-        self._clock.burst(launch_us)
+        if self._rests:
+            self._clock.burst(launch_us)
 
     @property
     def rhythm(self) -> Rhythm | None:
@@ -230,15 +231,15 @@ class HintLearner:
         self._reserve(now, max(now, at + trigger.offset_us), at + trigger.limit_us, trigger, out)
 
     def _on_rest(self, rest: Rest, now: float, out: list[Output]) -> None:
-        if not self._rests:
-            self._forget_pending("the service is left to the actuator for a while", out)
-            self._rests, self._missing = True, (now, float("inf"))
+        self._forget_pending("the service is left to the actuator for a while", out)
+        self._rests, self._missing = True, (now, float("inf"))
         self._resumption = Resumption() if rest.over else None
 
     def _resumes(self, observation: Observation) -> bool:
-        """Whether this is to be learned from again."""
+        """Whether this is to be learned from again. Until then no time passes: nothing that was expected is missed."""
         if isinstance(observation, Rest):
-            return True
+            self._resumption = Resumption() if observation.over else None
+            return False
         if self._resumption is None or not self._resumption.is_over(observation, self._segmenter.between.us):
             return False
         since, now = self._missing[0], observation.time_us

@@ -23,7 +23,7 @@ class Resting:
     OBSERVED_S, OBSERVED = 1.0, 64  # time and bursts at least between two rests
     SHORTEST_S, LONGEST_S = 2.0, 15.0
     EVERY_S = 0.25
-    FAILURES, LATE, OF = 2, 8, 32  # reservations that end a rest, of the last so many
+    FAILURES, LATE, OF = 4, 8, 32  # reservations that end a rest, of the last so many
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

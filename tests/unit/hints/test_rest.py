@@ -16,6 +16,7 @@ from tests.unit.hints.streams import Stream, arrivals, plain_loop
 
 LEARNED = 200  # bursts
 COUNT = 600
+RECORDS_US = 500_000.0  # between looks at the records
 REMAINDER_US = 30_000.0  # of events that are read after they are wanted
 
 
@@ -52,7 +53,7 @@ class Blinking:
             if state == "away" and now >= end_us:
                 state = "back"
                 self.learner.observe(Rest(now, over=True))
-            while launch <= now:
+            while launch <= now - now % RECORDS_US:
                 if self.learner.missed(launch):
                     self.learner.keep_time(launch)
                 launch = next(launches, float("inf"))
@@ -107,12 +108,14 @@ def test_the_rhythm_goes_on() -> None:
     times = [1e6 + number * 10_000 + rng.uniform(0, 60) for number in range(COUNT)]
     stream = plain_loop(times, rng, prepare=lambda _: 0.0)
     blinking = Blinking(stream)
-    blinking.run(stream.bursts[LEARNED].launch_us, stream.bursts[LEARNED + 200].launch_us)
+    blinking.run(stream.bursts[LEARNED].launch_us, stream.bursts[LEARNED + 333].launch_us)
     reserves = [output for output in blinking.after if isinstance(output, Reserve)]
     assert str(reserves[0].trigger) == "clock"
-    assert reserves[0].start_us < stream.bursts[LEARNED + 203].launch_us
+    assert reserves[0].start_us < stream.bursts[LEARNED + 336].launch_us
     began = [output for output in blinking.after if isinstance(output, BurstBegan)]
     assert sum(output.reserved_us is not None for output in began) >= 0.97 * len(began)
+    clock = next(each for each in blinking.learner.report().candidates if each.trigger == "clock")
+    assert clock.precision == 1.0  # nothing was expected while nothing was told
     rhythm = blinking.learner.rhythm
     assert rhythm is not None
     assert rhythm.every_us == pytest.approx(10_000.0, rel=0.01)
