@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpsched.adaptive.hints.announced import Announcements
 from gpsched.adaptive.hints.bursts import Burst, BurstSegmenter
@@ -10,6 +10,7 @@ from gpsched.adaptive.hints.candidates import CandidateTable
 from gpsched.adaptive.hints.chooser import Chooser
 from gpsched.adaptive.hints.clock import Clock, Rhythm
 from gpsched.adaptive.hints.costs import LEVELS, Costs
+from gpsched.adaptive.hints.matching import NO_MATCH, Matching
 from gpsched.adaptive.hints.model import Choice, HintsReport, Trigger
 from gpsched.adaptive.hints.observations import (
     UNKNOWN,
@@ -29,7 +30,7 @@ from gpsched.adaptive.hints.observations import (
 from gpsched.adaptive.hints.outputs import BurstBegan, BurstEnded, ChoiceChanged, Claimed, Output, Release, Reserve
 from gpsched.adaptive.hints.report import build_report
 from gpsched.adaptive.hints.reservations import Reservations
-from gpsched.adaptive.hints.resumption import Resumption
+from gpsched.adaptive.hints.resumption import Respite
 
 
 Handler = Callable[[Any, float, list[Output]], None]
@@ -55,7 +56,7 @@ class HintLearner:
         self._announced = Announcements()
         self._reservations = Reservations(costs)
         self._chooser = Chooser(costs, self._table, self._clock, self._announced, self._reservations, self._segmenter)
-        self._by_context: dict[tuple[int, int, int, int], _Match] = {}
+        self._matching = Matching(self._chooser, self._announced)
         self._queued_us = 0.0  # last wake of the source
         self._taken_us = 0.0  # when queued requests were taken last
         self._next_until = 0.0  # until when requests that waited at a burst's end keep the process busy
@@ -63,9 +64,7 @@ class HintLearner:
         self._told_us = float("inf")  # the first wake since the last burst began that told of the next one
         self._earliest: Matcher | None = None
         self._gaps: deque[int] = deque(maxlen=16)
-        self._rests = False  # it is told nothing
-        self._resumption: Resumption | None = None  # it is told again, and waits for a burst's end
-        self._missing = (float("inf"), float("inf"))  # from when until when it was told nothing last
+        self._respite = Respite()
         self._handlers: dict[type[Observation], Handler] = {
             Wake: self._on_wake,
             Launch: self._on_launch,
@@ -80,7 +79,7 @@ class HintLearner:
 
     def observe(self, observation: Observation) -> Sequence[Output]:
         """Take one observation and return what follows from it, in order."""
-        if self._rests and not self._resumes(observation):
+        if self._respite.lasts and not self._resumes(observation):
             return ()
         out: list[Output] = []
         now = observation.time_us
@@ -120,11 +119,11 @@ class HintLearner:
 
     def missed(self, time_us: float) -> bool:
         """Whether it was told nothing of what happened then, as far as it remembers."""
-        return self._missing[0] <= time_us < self._missing[1]
+        return self._respite.covers(time_us)
 
     def keep_time(self, launch_us: float) -> None:
         """A burst began of which it is told nothing else: the rhythm is followed all the same."""
-        if self._rests:
+        if self._respite.lasts:
             self._clock.burst(launch_us)
 
     @property
@@ -160,8 +159,8 @@ class HintLearner:
             self._ended(self._segmenter.resume(wake.tid), out)
         busy = self._segmenter.start_us is not None or now < self._next_until
         group = self._table.occur(now, wake.kind, wake.tid, wake.descriptor, wake.size, busy)
-        match = self._by_context.get(group.key) or self._match(wake)
-        if match is _NO_MATCH:
+        match = self._matching.of(group.key, wake)
+        if match is NO_MATCH:
             return
         if match.queues:
             self._queued_us = now
@@ -195,7 +194,7 @@ class HintLearner:
         if self._chooser.burst(now):
             self._adopt(out)
         elif self._earliest != self._chooser.earliest:
-            self._by_context.clear()
+            self._matching.clear()
         self._earliest = self._chooser.earliest
         self._expect(out)
 
@@ -230,22 +229,18 @@ class HintLearner:
         self._told_us = min(self._told_us, now)
         self._reserve(now, max(now, at + trigger.offset_us), at + trigger.limit_us, trigger, out)
 
-    def _on_rest(self, rest: Rest, now: float, out: list[Output]) -> None:
+    def _on_rest(self, _rest: Rest, now: float, out: list[Output]) -> None:
         self._forget_pending("the service is left to the actuator for a while", out)
-        self._rests, self._missing = True, (now, float("inf"))
-        self._resumption = Resumption() if rest.over else None
+        self._respite.begin(now)
 
     def _resumes(self, observation: Observation) -> bool:
         """Whether this is to be learned from again. Until then no time passes: nothing that was expected is missed."""
-        if isinstance(observation, Rest):
-            self._resumption = Resumption() if observation.over else None
+        lasted_us = self._respite.end(observation, self._segmenter.between.us)
+        if lasted_us is None:
             return False
-        if self._resumption is None or not self._resumption.is_over(observation, self._segmenter.between.us):
-            return False
-        since, now = self._missing[0], observation.time_us
-        self._reservations.skip(now - since)
-        self._clock.skip(now)
-        self._rests, self._resumption, self._missing, self._now = False, None, (since, now), now
+        self._now = observation.time_us
+        self._reservations.skip(lasted_us)
+        self._clock.skip(self._now)
         return True
 
     def _on_lost(self, lost: Lost, _now: float, out: list[Output]) -> None:
@@ -319,7 +314,7 @@ class HintLearner:
         return young + 2 * taken
 
     def _adopt(self, out: list[Output]) -> None:
-        self._by_context.clear()
+        self._matching.clear()
         out.append(ChoiceChanged(self._chooser.choice))
 
     def _drop(self, why: str, now: float, out: list[Output]) -> None:
@@ -336,36 +331,3 @@ class HintLearner:
         self._told_us = float("inf")
         self._chooser.reset()
         self._drop(why, self._now, out)
-
-    def _match(self, wake: Wake) -> "_Match":
-        """What the choice says of this context; kept until the next choice."""
-        if len(self._by_context) >= CandidateTable.GROUPS:
-            self._by_context.clear()
-        choice = self._chooser.choice
-        inferred = () if self._announced.active else choice.triggers
-        triggers = tuple(trigger for trigger in inferred if trigger.matcher.matches(wake))
-        queues = choice.source is not None and choice.source.matcher.matches(wake)
-        takes = choice.taker is not None and choice.taker.matcher.matches(wake)
-        telling = [trigger.matcher for trigger in triggers]
-        if (earliest := self._chooser.earliest) is not None and earliest.matches(wake):
-            telling.append(earliest)
-        tells, idle = bool(telling), all(matcher.idle for matcher in telling)
-        match = _Match(triggers, queues, takes, tells, idle) if tells or queues or takes else _NO_MATCH
-        self._by_context[wake.kind, wake.tid, wake.descriptor, wake.size] = match
-        return match
-
-
-class _Match(NamedTuple):
-    """The chosen triggers that mean a context, and whether its wakes queue requests or take them.
-
-    ``tells``: whether its wakes announce bursts, chosen for it or not; ``idle``: only while the process is idle.
-    """
-
-    triggers: tuple[Trigger, ...]
-    queues: bool
-    takes: bool
-    tells: bool
-    idle: bool
-
-
-_NO_MATCH = _Match((), False, False, False, False)

@@ -1,6 +1,39 @@
-"""When a learner that was told nothing for a while can take up again: between bursts, so that none seems shorter."""
+"""When a learner that was told nothing for a while takes up again: between two bursts, so that none seems shorter."""
 
-from gpsched.adaptive.hints.observations import Observation, SyncReturn, Tick
+from gpsched.adaptive.hints.observations import Observation, Rest, SyncReturn, Tick
+
+
+_NEVER = (float("inf"), float("inf"))
+
+
+class Respite:
+    """A time in which a learner is told nothing, from ``begin`` until ``end`` says so. Times in µs."""
+
+    def __init__(self) -> None:
+        self.lasts = False
+        self._missing = _NEVER  # from when until when it was told nothing last
+        self._resumption: Resumption | None = None  # it is told again, and waits for a burst's end
+
+    def begin(self, now_us: float) -> None:
+        """From now on what comes is but a remainder."""
+        self.lasts, self._missing, self._resumption = True, (now_us, float("inf")), None
+
+    def end(self, observation: Observation, quiet_us: float) -> float | None:
+        """Return how long it lasted when this is to be learned from again; None until then.
+
+        ``quiet_us``: how long after a synchronisation a burst may go on.
+        """
+        if isinstance(observation, Rest):
+            self._resumption = Resumption() if observation.over else None
+            return None
+        if self._resumption is None or not self._resumption.is_over(observation, quiet_us):
+            return None
+        self.lasts, self._missing = False, (self._missing[0], observation.time_us)
+        return self._missing[1] - self._missing[0]
+
+    def covers(self, time_us: float) -> bool:
+        """Whether this instant belongs to it, or to the last one."""
+        return self._missing[0] <= time_us < self._missing[1]
 
 
 class Resumption:

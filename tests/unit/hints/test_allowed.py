@@ -72,6 +72,6 @@ def test_a_trigger_that_is_not_chosen_tells_too() -> None:
     copies = [item for item in chooser.rate(COSTS) if item[0].kind == WakeKind.COPY_H2D]
     chooser.decide = lambda: False  # type: ignore[method-assign]
     chooser._set(chooser._from_rated(copies))
-    learner._by_context.clear()
+    learner._matching.clear()
     later = plain_loop(arrivals("poisson", 100, 100, rng, stream.bursts[-1].end_us + 10_000), rng)
     assert all(said for said, _ in verdicts(learner, later, 2))

@@ -28,7 +28,7 @@ def memory_is_bounded(learner: HintLearner) -> bool:
         and all(len(pending) <= CandidateTable.PENDING for pending in table._pending.values())
         and all(len(window) <= LeadWindow.SIZE for window in windows)
         and len(learner._segmenter._outstanding) <= BurstSegmenter.STREAMS
-        and len(learner._by_context) <= CandidateTable.GROUPS
+        and len(learner._matching._by_context) <= CandidateTable.GROUPS
     )
 
 
