@@ -1,6 +1,6 @@
 """When a learner that was told nothing for a while takes up again: between two bursts, so that none seems shorter."""
 
-from gpsched.adaptive.hints.observations import Observation, Rest, SyncReturn, Tick
+from gpsched.adaptive.hints.observations import Lost, Observation, Rest, SyncReturn, Tick
 
 
 _NEVER = (float("inf"), float("inf"))
@@ -23,8 +23,8 @@ class Respite:
 
         ``quiet_us``: how long after a synchronisation a burst may go on.
         """
-        if isinstance(observation, Rest):
-            self._resumption = Resumption() if observation.over else None
+        if isinstance(observation, Rest | Lost):  # what is lost is lost of what is told again: see aside.py
+            self._resumption = Resumption() if isinstance(observation, Lost) or observation.over else None
             return None
         if self._resumption is None or not self._resumption.is_over(observation, quiet_us):
             return None

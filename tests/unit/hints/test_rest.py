@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpsched.adaptive.hints.adapter import EventAdapter
+from gpsched.adaptive.hints.aside import SetAside
 from gpsched.adaptive.hints.learner import HintLearner
 from gpsched.adaptive.hints.observations import Observation, Rest
 from gpsched.adaptive.hints.outputs import BurstBegan, BurstEnded, Output, Reserve
@@ -121,3 +123,19 @@ def test_the_rhythm_goes_on() -> None:
     assert rhythm.every_us == pytest.approx(10_000.0, rel=0.01)
     assert rhythm.start_us + rhythm.lead_us == pytest.approx(stream.bursts[-1].launch_us + rhythm.every_us, abs=500.0)
     assert rhythm.shifted(20.0).start_us + rhythm.shifted(20.0).lead_us == rhythm.start_us + rhythm.lead_us
+
+
+def test_one_that_rested_when_its_process_was_left_alone_learns_again_when_it_is_managed() -> None:
+    stream = service("poisson", 1_000.0)
+    learner, aside = HintLearner(pid=1), SetAside()
+    before, after = stream.sorted()[: 8 * LEARNED], stream.sorted()[8 * LEARNED :]
+    for observation in before:
+        learner.observe(observation)
+    learner.observe(Rest(before[-1].time_us))
+    aside.put(1, 7, (learner, EventAdapter()))
+    again = aside.take(1, 7)
+    assert again is not None
+    bursts = learner.bursts
+    for observation in after:
+        again[0].observe(observation)
+    assert learner.bursts > bursts + 100
