@@ -51,6 +51,10 @@ class Rests:
             return frozenset()
         return self._resting.update({} if self.must_observe() else dict(self._known_well(watched)))
 
+    def hinted(self, pid: int) -> None:
+        """The program gives hints of its own, which outrank what was learned."""
+        self._resting.wake(pid)
+
     def tell(self, pid: int, now_us: float) -> Iterator[Output]:
         """Tell the learner of a change, and the actuator what it has to foretell; yield what follows."""
         rests = pid in self.pids

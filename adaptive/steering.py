@@ -26,7 +26,7 @@ from gpsched.adaptive.measure import BurstLog
 from gpsched.adaptive.model import Level, ProcessView
 from gpsched.adaptive.policy import plans
 from gpsched.adaptive.policy.situation import Situation
-from gpsched.adaptive.probes.events import Event, Hint, Kind, encode_hint
+from gpsched.adaptive.probes.events import Event, Hint, HintEvent, Kind, encode_hint
 from gpsched.adaptive.reckoning import Due, Reckoning, reacted_us
 from gpsched.adaptive.resting import Rests
 from gpsched.adaptive.slices import SliceKeeper
@@ -80,6 +80,8 @@ class Steering:
         """Feed an event of a latency-critical process to its learner."""
         if event.tid == self._levels.agents.thread(event.pid):
             return
+        if type(event) is HintEvent:
+            self.rests.hinted(event.pid)
         outputs = self.learners.observe(event)
         if outputs is None:
             return

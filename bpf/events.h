@@ -163,7 +163,7 @@ struct gs_managed {
 #define GS_MANAGED_FAST 0x1    /* in the actuator's plans: its events, or a job's long pauses, go to the ring `fast` */
 #define GS_MANAGED_BURSTS 0x2  /* what begins or may end a burst wakes the daemon at once */
 #define GS_MANAGED_ALL 0x4     /* whatever is new does */
-#define GS_MANAGED_RESTING 0x8 /* the daemon is told of none: it knows them well, and the actuator acts by itself */
+#define GS_MANAGED_RESTING 0x8 /* the daemon is told of no call and no wake: it knows them well enough for now */
 
 /* Indices of the per-CPU array `lost`. */
 enum gs_lost {

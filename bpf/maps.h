@@ -130,7 +130,7 @@ static __always_inline void submit_event(struct gs_event *event, const struct gs
 {
 	if (is_for_actuator(event, process) && fast.ringbuf_output(event, sizeof(*event), 0))
 		count_lost(GS_LOST_FAST);
-	if (process->flags & GS_MANAGED_RESTING)
+	if (process->flags & GS_MANAGED_RESTING && event->kind == GS_WAKE)
 		events.ringbuf_discard(event, BPF_RB_NO_WAKEUP);
 	else
 		events.ringbuf_submit(event, wake_up(event->time_ns, process, at_once));

@@ -52,6 +52,12 @@ class Resting:
             self._watches[pid].follow(now, bursts)
         return before ^ self.pids
 
+    def wake(self, pid: int) -> None:
+        """It is to be observed: what was learned is not all there is."""
+        watch = self._watches.get(pid)
+        if watch is not None and watch.until_s is not None:
+            watch.until_s = self._next_s = self._clock()
+
     def reserved(self, record: Record) -> None:
         """What became of a reservation: where several fail, or begin late, what was learned no longer holds."""
         watch = self._watches.get(record.pid)

@@ -355,6 +355,15 @@ def test_hints_of_a_c_program(recorder: Recorder, waker: Waker) -> None:
     ] == [(Hint.RESERVE, 0, waker.tid), (Hint.RESERVE, 800, waker.tid), (Hint.CANCEL, 0, waker.tid)]
 
 
+def test_hints_of_a_service_that_rests_are_told(recorder: Recorder, waker: Waker) -> None:
+    """They outrank what is known so well that nothing else is told."""
+    recorder.probes.send_fast(waker.pid, True, at_once="never")
+    waker.do("hint")
+    waker.do("read")
+    assert len(recorder.of(waker.pid, HintEvent)) == 3
+    assert not recorder.of(waker.pid, WakeEvent)
+
+
 def test_hints_reach_the_actuator_itself(wakers: Callable[[], Waker]) -> None:
     """Through the daemon they would come later than the usual lead."""
     own, fast = Recorder(), list[Event]()

@@ -78,6 +78,18 @@ def test_who_may_no_longer_rest_is_observed_at_once() -> None:
     assert not service.resting.pids
 
 
+def test_hints_of_its_own_end_its_rest_and_no_other_s() -> None:
+    service = Service()
+    while not service.resting.pids:
+        service.second()
+    service.resting.wake(2)
+    assert not service.resting.due or service.resting.update({1: service.bursts}) == frozenset()
+    service.resting.wake(1)
+    assert service.resting.due
+    assert service.resting.update({1: service.bursts}) == {1}
+    assert not service.resting.pids
+
+
 REASONS = st.sampled_from([Reason.SYNC, Reason.QUIET, Reason.NO_LAUNCH, Reason.MISSED, Reason.LIMIT])
 BEGINS = st.sampled_from([0, 1_100, 1_600])  # it never began, in time, after the launch
 
