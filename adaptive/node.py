@@ -222,7 +222,8 @@ class Node:
 
     def apply(self) -> None:
         """Carry out what policy decides for the present processes."""
-        self.steering.tuned = tuned = self._tuned()
+        tuned = self._tuned()
+        self.steering.retune(tuned)
         self.steering.choose()
         slices = {gpu: config.timeslice for gpu, config in tuned.items()}
         situation = self.steering.situation()

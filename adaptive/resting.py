@@ -9,6 +9,7 @@ from gpsched.adaptive.actuator.plans import Plan
 from gpsched.adaptive.actuator.records import Reason, Record
 from gpsched.adaptive.execution import Execution
 from gpsched.adaptive.hints.bursts import Burst
+from gpsched.adaptive.hints.clock import Rhythm
 from gpsched.adaptive.hints.model import Choice
 from gpsched.adaptive.hints.observations import Rest, WakeKind
 from gpsched.adaptive.hints.outputs import BurstBegan, BurstEnded, Output, Reserve
@@ -59,8 +60,9 @@ class Rests:
         """Tell the learner of a change, and the actuator what it has to foretell; yield what follows."""
         rests = pid in self.pids
         yield from self._learners.tell(pid, Rest(now_us, over=not rests))
-        if rests and (rhythm := self._rhythm(pid, now_us)):
-            self._execution.announce(rhythm)
+        if rests and (rhythm := self._rhythm(pid)):
+            start_ns, every_ns, lead_ns = (round(us * 1000) for us in rhythm.after(now_us))
+            self._execution.announce(encode_hint(start_ns, pid, Hint.RESERVE, every_ns, lead_ns))
 
     def reserved(self, record: Record) -> Iterator[Output]:
         """Take what the actuator did; yield what the learner would have said, had it been told of this burst."""
@@ -83,18 +85,17 @@ class Rests:
             process, learner = self._registry.get(plan.pid), self._learners.known(plan.pid)
             if process is None or learner is None or plan_pids.count(plan.pid) > 1 or plan.pid in watched:
                 continue
-            foretold = not self._predicts(plan) or learner.rhythm
+            foretold = not self._predicts(plan) or self._rhythm(plan.pid)
             if process.mechanism != "timeslice" and foretold and announces_all(learner.chosen()):
                 yield plan.pid, learner.bursts
 
-    def _rhythm(self, pid: int, now_us: float) -> bytes | None:
-        """What makes the actuator foretell the bursts of a service by itself; None where no rhythm announces them."""
+    def _rhythm(self, pid: int) -> Rhythm | None:
+        """What the actuator could foretell the bursts by; None where no rhythm announces them ahead of their launch."""
         learner = self._learners.known(pid)
         if learner is None or (rhythm := learner.rhythm) is None:
             return None
-        times = (round(max(us, 0.0) * 1000) for us in rhythm.shifted(self._shift_us(pid)).after(now_us))
-        start_ns, every_ns, lead_ns = times
-        return encode_hint(start_ns, pid, Hint.RESERVE, every_ns, lead_ns)
+        shifted = rhythm.shifted(self._shift_us(pid))
+        return shifted if shifted.lead_us > 0.0 else None
 
 
 def outputs(record: Record, choice: Choice, lead_us: float) -> Iterator[Output]:

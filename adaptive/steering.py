@@ -58,7 +58,7 @@ class Steering:
         freezer: Freezes | None = None,
     ) -> None:
         self.config = config
-        self.tuned: Mapping[int | None, Config] = {}  # of single GPUs, where they differ
+        self._tuned: Mapping[int | None, Config] = {}  # of single GPUs, where they differ
         self.freezing = Freezing(freezer, config.reservations)
         self._fast = FastWay(send_fast)
         self._costs = costs
@@ -115,7 +115,7 @@ class Steering:
         if (turns := self.execution.turns()) is not None:
             self._telemetry.occupancy.turns(self.execution.published, turns, now)
         before = dict(self.contention.together)
-        self._changed |= self.contention.update(self.config, self.tuned)
+        self._changed |= self.contention.update(self.config, self._tuned)
         if self.contention.together != before:  # other slices, other waits: no level is to be judged by that
             self._levels.forget_outcomes()
 
@@ -125,6 +125,12 @@ class Steering:
     def changed(self) -> bool:
         """Whether ``choose`` and ``publish`` are due."""
         return self._changed
+
+    def retune(self, tuned: Mapping[int | None, Config]) -> None:
+        """Use these settings of single GPUs. Bursts under other ones tell of a level no more."""
+        if any(self._tuned.get(gpu, config) != config for gpu, config in tuned.items()):
+            self._levels.forget_outcomes()
+        self._tuned = tuned
 
     def choose(self) -> None:
         """Choose the level of every latency-critical process."""
@@ -144,7 +150,7 @@ class Steering:
 
     def publish(self) -> None:
         """Hand the plans to the actuator, if they changed. On any failure best-effort work runs unhindered."""
-        tuned = {gpu: config.reservations for gpu, config in self.tuned.items()}
+        tuned = {gpu: config.reservations for gpu, config in self._tuned.items()}
         situation = self.situation()
         frozen = self.config.reservations.level == "freeze"  # then nothing is asked of the driver
         processes = () if frozen else self._registry
@@ -298,7 +304,7 @@ class Steering:
     def _config_of(self, process: Process | None) -> Config:
         """A process has one level and one set of offsets: those of its first GPU."""
         gpus = sorted(process.gpus(), key=lambda gpu: -1 if gpu is None else gpu) if process else []
-        return self.tuned.get(gpus[0], self.config) if gpus else self.config
+        return self._tuned.get(gpus[0], self.config) if gpus else self.config
 
     def _shift_us(self, pid: int) -> float:
         return self._config_of(self._registry.get(pid)).reservations.offset_shift_us

@@ -1,5 +1,6 @@
 """The node: events and calls in, controls out. The driver is a stand-in that records; processes are real."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from gpsched.adaptive.errors import (
     ProcessGoneError,
     UsageError,
 )
+from gpsched.adaptive.knobs import Proposal, TuneParams
 from gpsched.adaptive.node import Node
 from gpsched.adaptive.probes.events import Call, CudaEvent, ProcExec, ProcExit, ProcFork, RmAlloc, RmControl, RmFree
 from gpsched.adaptive.undo import UndoLog
@@ -294,6 +296,24 @@ def test_only_latency_critical_processes_have_hints(machine: Machine) -> None:
         machine.node.hints(be)
     with pytest.raises(NotManagedError):
         machine.node.hints(1)
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_bursts_under_other_slices_tell_of_a_level_no_more(machine: Machine, changes: bool) -> None:
+    """The tuner's slices made bursts longer; the level was blamed, left, and its settings tried at another one."""
+    service = machine.start("lc")
+    machine.start("be")
+    levels, process = machine.node.steering._levels, machine.node.registry.get(service)
+    assert process is not None
+    for _ in range(20):
+        levels.ended(process, 100.0)
+    if changes:
+        slices = {"timeslice.be_us": 2_500}
+        proposal = Proposal(gpu=0, values=slices)  # type: ignore[arg-type]
+        machine.node.settings.tune(TuneParams(pid=os.getpid(), lease_s=60.0, proposals=[proposal]))
+    machine.node.apply()
+    process.mechanism = "hold"
+    assert any(levels.ended(process, 200.0) for _ in range(32)) is not changes
 
 
 def test_a_reused_pid_is_another_process(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,8 @@ class Bed:
         plan = Plan(PID, (Cause(kind=Kind.HINT),), Mechanism.HOLD, 1_000)
         self.execution = SimpleNamespace(published=PlanSet((GpuPlan(),), (), (plan,)), announce=self.announced.append)
         execution = cast(Execution, self.execution)
-        self.rests = Rests(registry, self.learners, execution, lambda _plan: predicts, lambda _pid: 20.0)
+        self.shift_us = 20.0
+        self.rests = Rests(registry, self.learners, execution, lambda _plan: predicts, lambda _pid: self.shift_us)
         self.now_s = 0.0
         self.rests._resting = Resting(lambda: self.now_s)
         self.bursts = self.learner.bursts
@@ -124,6 +125,15 @@ def test_the_actuator_foretells_what_the_clock_announced() -> None:
 def test_a_clock_without_a_rhythm_cannot_be_left_to_it() -> None:
     bed = Bed(0.0, predicts=True)
     bed.learner._clock.reset()
+    for _ in range(5):
+        bed.second()
+    assert not bed.rests.pids
+
+
+def test_a_rhythm_that_is_to_be_reserved_behind_its_launches_is_not_left_to_it() -> None:
+    """It follows the launches: after a while it would reserve at them, whatever was asked for."""
+    bed = Bed(0.0, predicts=True)
+    bed.shift_us = 2_000.0
     for _ in range(5):
         bed.second()
     assert not bed.rests.pids
