@@ -221,7 +221,10 @@ def runs_as_others_do_once_it_was_hurried():
     program.make_context()
     tid, file = find_agent(os.getpid())
     os.close(file)
-    os.sched_setscheduler(tid, os.SCHED_FIFO, os.sched_param(1))
+    try:
+        os.sched_setscheduler(tid, os.SCHED_FIFO, os.sched_param(1))
+    except PermissionError:  # not every place has real-time scheduling; this one is not as others' either
+        os.sched_setscheduler(tid, os.SCHED_BATCH, os.sched_param(0))
     os.sched_setaffinity(tid, {min(os.sched_getaffinity(0))})
     until(lambda: os.sched_getscheduler(tid) == os.SCHED_OTHER)
     until(lambda: os.sched_getaffinity(tid) == os.sched_getaffinity(0))

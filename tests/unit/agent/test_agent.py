@@ -57,7 +57,7 @@ def run(folder, *arguments):
         "gives_up_when_launches_fail",
         "survives_fork_and_exec",
         "leaves_signals_alone",
-        pytest.param("runs_as_others_do_once_it_was_hurried", marks=pytest.mark.root),
+        "runs_as_others_do_once_it_was_hurried",
     ],
 )
 def test_program(fake_libcuda, program):
