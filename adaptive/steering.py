@@ -79,7 +79,7 @@ class Steering:
     def observe(self, event: Event) -> None:
         """Feed an event of a latency-critical process to its learner."""
         if event.tid == self._levels.agents.thread(event.pid):
-            return
+            return  # the kernel was not told of the agent yet
         if type(event) is HintEvent:
             self.rests.hinted(event.pid)
         outputs = self.learners.observe(event)

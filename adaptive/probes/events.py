@@ -103,7 +103,7 @@ class Flag(IntFlag):
 class ManagedFlag(IntFlag):
     """``GS_MANAGED_*``: FAST events go to the actuator's ring too; those of BURSTS, or ALL, wake the daemon at once.
 
-    Of a best-effort process FAST means its long pauses. The daemon is told nothing of who is RESTING.
+    Of a best-effort process FAST means its long pauses. The daemon is told of no call and no wake of who is RESTING.
     """
 
     FAST = 1

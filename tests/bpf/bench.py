@@ -10,8 +10,7 @@ from gpsched.adaptive.probes import links
 from gpsched.adaptive.probes.events import CudaEvent, Event
 from gpsched.adaptive.probes.probes import Probes
 from tests.bpf import fake_cuda
-from tests.bpf.conftest import PROGRAMS, Victim, compile_c
-from tests.bpf.test_wake import Waker, launched
+from tests.bpf.conftest import PROGRAMS, Victim, Waker, compile_c, launched
 
 
 CALLS = 50_000

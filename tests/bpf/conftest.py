@@ -5,6 +5,7 @@ import os
 import shutil
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from gpsched.adaptive.errors import UnsupportedHostError
 from gpsched.adaptive.probes.errors import BpfRefusedError
-from gpsched.adaptive.probes.events import Event, WakeEvent
+from gpsched.adaptive.probes.events import Call, Event, WakeEvent
 from gpsched.adaptive.probes.probes import Probes
 
 
@@ -24,6 +25,7 @@ RM_FREE, RM_CONTROL, RM_ALLOC, RM_ALLOC_LONG = 0xC0104629, 0xC020462A, 0xC020462
 DUP_OBJECT, XFER = 0xC01C4634, 0xC01046D3
 SET_TIMESLICE = 0xA06C0103
 ROOT_CLIENT, CHANNEL_GROUP = 0x41, 0xA06C
+COMMANDS = 0  # the descriptor from which a waker reads what to do
 
 
 class Victim:
@@ -94,6 +96,48 @@ class Recorder:
             self.probes.poll(20)
 
 
+class Waker(Victim):
+    """A running programs/waker.c."""
+
+    tid = 0
+
+    def do(self, command: str) -> int:
+        self.send(command)
+        descriptor, self.tid = map(int, self._answer().split())
+        return descriptor
+
+
+def manage(recorder: Recorder, pid: int, class_: str) -> None:
+    recorder.probes.manage(pid, class_)
+    launched(recorder.probes, pid)
+    assert recorder.probes.wait_attached(30)
+
+
+def launched(probes: Probes, pid: int) -> None:
+    """Have it counted as one that uses the GPU, whose wakes matter."""
+    counters = probes._map("counters")
+    key = counters.Key(pid)
+    counts = counters[key]
+    counts.calls[Call.LAUNCH] += 1
+    counters[key] = counts
+
+
+def wakes(recorder: Recorder, pid: int, tid: int | None = None) -> list[WakeEvent]:
+    found = [event for event in recorder.of(pid, WakeEvent) if isinstance(event, WakeEvent)]
+    return [event for event in found if event.descriptor != COMMANDS and tid in (None, event.tid)]
+
+
+@contextlib.contextmanager
+def python_program(text: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-c", text, *arguments]
+    program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield program
+    finally:
+        program.kill()
+        program.communicate()
+
+
 @pytest.fixture(scope="session")
 def recorder() -> Iterator[Recorder]:
     """Skips only for what the machine lacks: a program that the compiler or the verifier refuses is our fault."""
@@ -133,6 +177,31 @@ def victims(victim_program: Path) -> Iterator[Callable[..., Victim]]:
 @pytest.fixture
 def victim(victims: Callable[..., Victim]) -> Victim:
     return victims()
+
+
+@pytest.fixture(scope="module")
+def waker_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_c(PROGRAMS / "waker.c", tmp_path_factory.mktemp("waker") / "waker", "-pthread")
+
+
+@pytest.fixture
+def wakers(waker_program: Path) -> Iterator[Callable[[], Waker]]:
+    with contextlib.ExitStack() as stack:
+
+        def start() -> Waker:
+            made = Waker(waker_program)
+            stack.callback(made.close)
+            return made
+
+        yield start
+
+
+@pytest.fixture
+def waker(recorder: Recorder, wakers: Callable[[], Waker]) -> Waker:
+    """One that is latency-critical."""
+    made = wakers()
+    manage(recorder, made.pid, "lc")
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -74,9 +74,9 @@ def scheduler_seconds(pid):
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
-def percentiles(values):
+def percentiles(values, percents=(50, 90, 99)):
     values = sorted(values)
-    return " ".join(f"p{p} {values[min(len(values) - 1, len(values) * p // 100)]:.0f}" for p in (50, 90, 99)) + " µs"
+    return " ".join(f"p{p} {values[min(len(values) - 1, len(values) * p // 100)]:.0f}" for p in percents) + " µs"
 
 
 def main():

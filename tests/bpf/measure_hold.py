@@ -15,7 +15,7 @@ from pathlib import Path
 from gpsched.adaptive.actuator import Mechanism, Trigger
 from gpsched.adaptive.agent import library_path
 from gpsched.adaptive.probes.events import Call, Hint, Kind, encode_hint
-from tests.bpf.measure_actuator import COPY, LAUNCH, SYNC, emit, load
+from tests.bpf.measure_actuator import COPY, LAUNCH, SYNC, emit, load, percentiles
 from tests.unit.actuator.rig import Rig, build_fake_rm, now_ns
 from tests.unit.agent.test_agent import HERE, build
 
@@ -23,6 +23,7 @@ from tests.unit.agent.test_agent import HERE, build
 HOST = "from tests.unit.agent.host import Program; p = Program(); p.make_context(); print(); input()"
 BURSTS, RATE = 100, 100
 FORETOLD_NS = 6_000_000
+SHOWN = (50, 95, 99)
 
 
 def burst(rig, offset_us):
@@ -58,11 +59,6 @@ def measure(rig, offset_us):
     ]
 
 
-def percentiles(values):
-    values = sorted(values)
-    return ", ".join(f"{values[min(len(values) - 1, len(values) * p // 100)]:.0f}" for p in (50, 95, 99)) + " µs"
-
-
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -77,10 +73,8 @@ def main():
             for offset_us in (0, 100, 600, None):
                 bell, launch = measure(rig, offset_us)
                 what = "when foretold" if offset_us is None else f"{offset_us} µs after its event"
-                print(
-                    f"due {what}: p50, p95, p99 to the bell {percentiles(bell)}, to the launch {percentiles(launch)} "
-                    f"(n {len(bell)})"
-                )
+                to_bell, to_launch = percentiles(bell, SHOWN), percentiles(launch, SHOWN)
+                print(f"due {what}: to the bell {to_bell}, to the launch {to_launch} (n {len(bell)})")
         finally:
             rig.close()
             program.cleanup()

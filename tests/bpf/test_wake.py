@@ -1,94 +1,25 @@
 """What threads come back from: kind, descriptor, size and thread of each; whose are sent, and how many."""
 
 import asyncio
-import contextlib
-import ctypes
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gpsched.adaptive.hints import explicit
 from gpsched.adaptive.probes.events import (
     UNKNOWN,
-    Call,
     CudaEvent,
-    Event,
-    Hint,
     HintEvent,
-    RmAlloc,
     Wake,
     WakeEvent,
-    decode,
 )
-from gpsched.adaptive.probes.probes import Probes
 from gpsched.adaptive.probes.wakes import HOOKS, WakeHooks
 from tests.bpf import fake_cuda
-from tests.bpf.conftest import PROGRAMS, Recorder, Victim, compile_c
+from tests.bpf.conftest import COMMANDS, Recorder, Victim, Waker, launched, manage, python_program, wakes
 
 
 pytestmark = [pytest.mark.root, pytest.mark.bpf]
-
-_COMMANDS = 0  # the descriptor from which a waker reads what to do
-
-
-class Waker(Victim):
-    """A running programs/waker.c."""
-
-    tid = 0
-
-    def do(self, command: str) -> int:
-        self.send(command)
-        descriptor, self.tid = map(int, self._answer().split())
-        return descriptor
-
-
-@pytest.fixture(scope="module")
-def waker_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_c(PROGRAMS / "waker.c", tmp_path_factory.mktemp("waker") / "waker", "-pthread")
-
-
-@pytest.fixture
-def wakers(waker_program: Path) -> Iterator[Callable[[], Waker]]:
-    with contextlib.ExitStack() as stack:
-
-        def start() -> Waker:
-            made = Waker(waker_program)
-            stack.callback(made.close)
-            return made
-
-        yield start
-
-
-@pytest.fixture
-def waker(recorder: Recorder, wakers: Callable[[], Waker]) -> Waker:
-    """One that is latency-critical."""
-    made = wakers()
-    manage(recorder, made.pid, "lc")
-    return made
-
-
-def manage(recorder: Recorder, pid: int, class_: str) -> None:
-    recorder.probes.manage(pid, class_)
-    launched(recorder.probes, pid)
-    assert recorder.probes.wait_attached(30)
-
-
-def launched(probes: Probes, pid: int) -> None:
-    """Have it counted as one that uses the GPU, whose wakes matter."""
-    counters = probes._map("counters")
-    key = counters.Key(pid)
-    counts = counters[key]
-    counts.calls[Call.LAUNCH] += 1
-    counters[key] = counts
-
-
-def wakes(recorder: Recorder, pid: int, tid: int | None = None) -> list[WakeEvent]:
-    found = [event for event in recorder.of(pid, WakeEvent) if isinstance(event, WakeEvent)]
-    return [event for event in found if event.descriptor != _COMMANDS and tid in (None, event.tid)]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +116,7 @@ def test_storm_is_bounded_and_counted(recorder: Recorder, waker: Waker) -> None:
     assert seen[-1].wake is Wake.SOCKET_READ
     assert throttled > 0
     assert unrelated == 0
-    commands = sum(event.descriptor == _COMMANDS for event in recorder.of(waker.pid, WakeEvent))  # type: ignore[attr-defined]
+    commands = sum(event.descriptor == COMMANDS for event in recorder.of(waker.pid, WakeEvent))  # type: ignore[attr-defined]
     assert sent == len(seen) + commands
     assert sent + throttled == 10_000 + 1 + commands, "each is sent or counted"
 
@@ -294,17 +225,6 @@ def test_kernel_that_refuses_is_told_once(caplog: pytest.LogCaptureFixture) -> N
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-@contextlib.contextmanager
-def python_program(text: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
-    command = [sys.executable, "-c", text, *arguments]
-    program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield program
-    finally:
-        program.kill()
-        program.communicate()
-
-
 ASYNCIO_SERVER = """
 import asyncio
 async def serve(reader, writer):
@@ -344,114 +264,6 @@ async def ask(port: int, requests: int) -> None:
         writer.write(b"x" * 500)
         await reader.readexactly(500)
     writer.close()
-
-
-def test_hints_of_a_c_program(recorder: Recorder, waker: Waker) -> None:
-    assert waker.do("hint") == 0
-    assert [
-        (event.hint, event.in_us, event.tid)
-        for event in recorder.of(waker.pid, HintEvent)
-        if isinstance(event, HintEvent)
-    ] == [(Hint.RESERVE, 0, waker.tid), (Hint.RESERVE, 800, waker.tid), (Hint.CANCEL, 0, waker.tid)]
-
-
-def test_hints_of_a_service_that_rests_are_told(recorder: Recorder, waker: Waker) -> None:
-    """They outrank what is known so well that nothing else is told."""
-    recorder.probes.send_fast(waker.pid, True, at_once="never")
-    waker.do("hint")
-    waker.do("read")
-    assert len(recorder.of(waker.pid, HintEvent)) == 3
-    assert not recorder.of(waker.pid, WakeEvent)
-
-
-def test_hints_reach_the_actuator_itself(wakers: Callable[[], Waker]) -> None:
-    """Through the daemon they would come later than the usual lead."""
-    own, fast = Recorder(), list[Event]()
-
-    def take(_context: object, data: int, size: int) -> int:
-        fast.append(decode(ctypes.string_at(data, size)))
-        return 0
-
-    try:
-        waker = wakers()
-        manage(own, waker.pid, "lc")
-        own.probes._map("fast").open_ring_buffer(take)
-        waker.do("hint")
-        own.probes.consume()
-        assert not fast  # it has no plan
-        own.probes.send_fast(waker.pid, True)
-        waker.do("hint")
-        own.probes.consume()
-        hints = [event for event in fast if isinstance(event, HintEvent)]
-        assert [(event.hint, event.in_us) for event in hints] == [
-            (Hint.RESERVE, 0),
-            (Hint.RESERVE, 800),
-            (Hint.CANCEL, 0),
-        ]
-    finally:
-        own.probes.close()
-
-
-def test_hints_of_a_program_that_was_managed_before_its_exec(
-    recorder: Recorder, tmp_path: Path, nvidiactl: str
-) -> None:
-    """As ``gpsched run`` does it: the program's file is known only once it runs."""
-    hinting = compile_c(PROGRAMS / "hinting.c", tmp_path / "hinting")
-    command = ["sh", "-c", 'read go; exec "$0" "$1"', str(hinting), nvidiactl]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
-        assert program.stdin
-        assert program.stdout
-        manage(recorder, program.pid, "lc")
-        program.stdin.write("go\n")
-        program.stdin.flush()
-        assert program.stdout.readline() == "ready\n"
-        recorder.wait(lambda: recorder.of(program.pid, RmAlloc))
-        assert recorder.probes.wait_attached(30)
-        program.stdin.write("hint\n")
-        program.stdin.flush()
-        recorder.wait(lambda: recorder.of(program.pid, HintEvent))
-        program.stdin.write("end\n")
-
-
-def test_storm_of_hints_is_bounded(recorder: Recorder, waker: Waker) -> None:
-    start = time.monotonic()
-    waker.do("hint_storm")
-    windows = (time.monotonic() - start) / 0.1 + 2
-    assert 0 < len(recorder.of(waker.pid, HintEvent)) <= 200 * windows
-    counts = recorder.probes.wakes(waker.pid)
-    assert counts.throttled > 0
-    assert counts.sent + counts.throttled == 5000 + len("hint_storm\n")
-
-
-HINTING = """
-from gpsched.adaptive.hints import explicit
-print("ready", flush=True)
-input()
-explicit.reserve_in(250)
-explicit.cancel()
-print("done", flush=True)
-input()
-"""
-
-
-def test_hints_of_a_python_program(recorder: Recorder) -> None:
-    """Its library is loaded only with the first hint: it must have been probed ahead."""
-    if not explicit.available():
-        pytest.skip("the hint library is not built; run: make native")
-    recorder.probes.attach_host_libraries()
-    with python_program(HINTING) as program:
-        assert program.stdout
-        assert program.stdin
-        program.stdout.readline()
-        manage(recorder, program.pid, "lc")
-        program.stdin.write("go\n")
-        program.stdin.flush()
-        program.stdout.readline()
-        hints = recorder.of(program.pid, HintEvent)
-    assert [(event.hint, event.in_us) for event in hints if isinstance(event, HintEvent)] == [
-        (Hint.RESERVE, 250),
-        (Hint.CANCEL, 0),
-    ]
 
 
 def test_hooks_are_there_only_for_latency_critical_processes(
