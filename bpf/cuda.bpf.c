@@ -118,7 +118,7 @@ static __always_inline u32 readers_of_launch(struct gs_counters *own, u64 now, u
 /* The entry of a query is not sent, so that its return must say what was asked for. */
 static __always_inline void remember_query(u64 handle)
 {
-	struct thread *thread = current_thread();
+	struct thread *thread = thread_of(bpf_get_current_pid_tgid());
 
 	if (thread)
 		thread->queried = handle;
@@ -126,7 +126,7 @@ static __always_inline void remember_query(u64 handle)
 
 static __always_inline u64 remembered_query(void)
 {
-	struct thread *thread = current_thread();
+	struct thread *thread = thread_of(bpf_get_current_pid_tgid());
 
 	return thread ? thread->queried : 0;
 }

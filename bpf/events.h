@@ -54,8 +54,13 @@ enum gs_call {
 	GS_CALL_COUNT = 14,
 };
 
-/* What a thread of a latency-critical process came back from: `call` of GS_WAKE. adaptive/hints has the same numbers.
+/*
+ * What a thread of a latency-critical process came back from: `call` of GS_WAKE. adaptive/hints has the same numbers.
+ * WAKING: it waits in such a call and is being woken, by whatever. It comes back once its CPU is awake, and only then
+ * is known what it read: there is no size and no result.
  */
+#define GS_WAKING 16 /* added to the kind */
+
 enum gs_wake {
 	GS_WAKE_SOCKET_READ = 1,
 	GS_WAKE_ACCEPT = 2,
@@ -65,6 +70,13 @@ enum gs_wake {
 	GS_WAKE_TIMER = 6, /* a timerfd was read */
 	GS_WAKE_SLEEP = 7, /* a sleep is over, or one of the waits above reached its time limit */
 	GS_WAKE_FUTEX = 8,
+	GS_WAKE_SOCKET_WAKING = 17,
+	GS_WAKE_ACCEPT_WAKING = 18,
+	GS_WAKE_EPOLL_WAKING = 19,
+	GS_WAKE_PIPE_WAKING = 20,
+	GS_WAKE_EVENTFD_WAKING = 21,
+	GS_WAKE_TIMER_WAKING = 22,
+	GS_WAKE_SLEEP_WAKING = 23,
 };
 
 /* `result` of GS_PAUSE. */

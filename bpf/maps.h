@@ -11,6 +11,7 @@
 #include <uapi/linux/ptrace.h>
 #include <uapi/linux/sched.h>
 #include <uapi/asm-generic/ioctl.h>
+#include <asm/unistd.h>
 
 #define PACE_NS 100000000ull
 

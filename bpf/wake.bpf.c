@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
  *
- * What may announce a burst: returns of system calls with which threads of latency-critical
- * processes read or wait. And the hint that a program gives itself: a uprobe on the empty function
- * of adaptive/hints/include/gpsched_hint.h.
+ * What may announce a burst: that threads of latency-critical processes are woken out of system calls with which they
+ * read or wait, and that these return. And the hint that a program gives itself: a uprobe on the empty function of
+ * adaptive/hints/include/gpsched_hint.h.
  *
  * Why a tracepoint for each system call and not raw_syscalls: the latter runs for every system
  * call of the machine, and measured dearer even for those that are wanted. Attached only while
  * a latency-critical process is managed. The arguments come from the saved registers, so that
  * no entry is hooked and nothing is kept between entry and return.
+ *
+ * Between the two passes what the thread's CPU takes to wake up, 30 to 200 us: the actuator wakes meanwhile, not after
+ * it.
  *
  * What a descriptor is, is read from the kernel's own file at each event: a cache would have to
  * follow close, dup, accept and descriptor passing.
@@ -63,11 +66,16 @@ struct thread {
 
 BPF_TABLE("lru_hash", u32, struct thread, threads, 8192);
 
+/* From the beginning of a stack, in bytes; 0 until the first wake. */
+BPF_ARRAY(place_of_registers, u64, 1);
+
 /* ---- arguments */
 
 #if defined(__TARGET_ARCH_arm64)
 #define ARGUMENT_OFFSET(number) ((number) ? 8 * (number) : offsetof(struct pt_regs, orig_x0))
+#define SYSCALL_OFFSET (8 * 8)
 #else
+#define SYSCALL_OFFSET offsetof(struct pt_regs, orig_ax)
 #define ARGUMENT_OFFSET(number)                                                                                        \
 	((number) == 0	 ? offsetof(struct pt_regs, di)                                                                \
 	 : (number) == 1 ? offsetof(struct pt_regs, si)                                                                \
@@ -83,19 +91,45 @@ static __always_inline u64 word_at(u64 address)
 	return word;
 }
 
+static __always_inline u64 current_registers(void)
+{
+	return task_registers(bpf_get_current_task_btf());
+}
+
+/*
+ * A program's registers are at the same place of each of its threads' stacks; what runs now is of no help where an
+ * interrupt wakes a thread, for the idle task has none. The verifier knows differences of numbers only.
+ */
+static __always_inline void learn_place_of_registers(void)
+{
+	u64 registers = current_registers();
+	u32 zero = 0;
+	u64 *place = place_of_registers.lookup(&zero);
+
+	if (place && !*place)
+		*place = word_at((u64)&registers) - word_at(bpf_get_current_task() + GS_TASK_STACK);
+}
+
+/* 0: not known yet. */
+static __always_inline u64 registers_of(u64 task)
+{
+	u32 zero = 0;
+	u64 *place = place_of_registers.lookup(&zero);
+
+	return place && *place ? word_at(task + GS_TASK_STACK) + *place : 0;
+}
+
 /* Number 0 to 3 of the system call that is returning. */
 static __always_inline u64 syscall_argument(u32 number)
 {
-	u64 registers = task_registers(bpf_get_current_task_btf());
-
-	return word_at(registers + ARGUMENT_OFFSET(number));
+	return word_at(current_registers() + ARGUMENT_OFFSET(number));
 }
 
 /* ---- descriptors */
 
-static __always_inline u64 file_of(u32 descriptor)
+static __always_inline u64 file_of(u64 task, u32 descriptor)
 {
-	u64 files = word_at(bpf_get_current_task() + GS_TASK_FILES);
+	u64 files = word_at(task + GS_TASK_FILES);
 	u64 table = word_at(files + GS_FILES_FDT);
 	u32 size = 0;
 
@@ -121,9 +155,9 @@ static __always_inline u32 kind_by_name(u64 file)
 }
 
 /* What a read of the descriptor announces; 0 for files, terminals and what else never waits for others. */
-static __always_inline u32 kind_of(u32 descriptor)
+static __always_inline u32 kind_of(u64 task, u32 descriptor)
 {
-	u64 file = file_of(descriptor);
+	u64 file = file_of(task, descriptor);
 	u16 mode = 0;
 
 	if (!file)
@@ -144,17 +178,16 @@ static __always_inline u32 kind_of(u32 descriptor)
 
 /* ---- budgets */
 
-static __always_inline struct source *source_of(u32 kind)
+static __always_inline struct source *source_of(u32 tid, u32 kind)
 {
-	u64 key = bpf_get_current_pid_tgid() << 32 | kind;
+	u64 key = (u64)tid << 32 | kind;
 	struct source zero = {};
 
 	return sources.lookup_or_try_init(&key, &zero);
 }
 
-static __always_inline struct thread *current_thread(void)
+static __always_inline struct thread *thread_of(u32 tid)
 {
-	u32 tid = bpf_get_current_pid_tgid();
 	struct thread zero = {};
 
 	return threads.lookup_or_try_init(&tid, &zero);
@@ -163,7 +196,7 @@ static __always_inline struct thread *current_thread(void)
 /* A call whose return will be seen. `told`: the actuator is told of its entry. */
 static __always_inline void enter_cuda(bool told)
 {
-	struct thread *thread = current_thread();
+	struct thread *thread = thread_of(bpf_get_current_pid_tgid());
 
 	if (!thread)
 		return;
@@ -184,9 +217,9 @@ static __always_inline bool leave_cuda(void)
 }
 
 /* What the driver's library waits for is no request, and most threads that wait for each other never use the GPU. */
-static __always_inline bool is_unrelated(bool by_futex)
+static __always_inline bool is_unrelated(u32 tid, bool by_futex)
 {
-	struct thread *thread = current_thread();
+	struct thread *thread = thread_of(tid);
 
 	return !thread || thread->inside || (by_futex && ++thread->unrelated > UNRELATED_WAKES);
 }
@@ -217,9 +250,8 @@ static __always_inline bool has_launched(const struct gs_counters *process)
 	return process->calls[GS_CALL_LAUNCH] || process->calls[GS_CALL_GRAPH_LAUNCH];
 }
 
-static __always_inline bool may_send(u32 kind, bool by_futex)
+static __always_inline bool may_send(u32 pid, u32 tid, u32 kind, bool by_futex)
 {
-	u32 pid = current_pid();
 	struct gs_counters *process = counters.lookup(&pid);
 	struct source *source;
 
@@ -229,10 +261,10 @@ static __always_inline bool may_send(u32 kind, bool by_futex)
 		__sync_fetch_and_add(&process->unrelated, 1);
 		return false;
 	}
-	source = source_of(by_futex ? GS_WAKE_FUTEX : kind);
+	source = source_of(tid, by_futex ? GS_WAKE_FUTEX : kind);
 	if (!source)
 		return false;
-	if (is_unrelated(by_futex)) {
+	if (is_unrelated(tid, by_futex)) {
 		__sync_fetch_and_add(&process->unrelated, 1);
 		return false;
 	}
@@ -249,6 +281,7 @@ static __always_inline void send_wake(struct gs_managed *process, u32 kind, u64 
 {
 	struct gs_event *event = reserve_event(GS_WAKE);
 
+	learn_place_of_registers();
 	if (!event)
 		return;
 	event->call = kind;
@@ -258,9 +291,16 @@ static __always_inline void send_wake(struct gs_managed *process, u32 kind, u64 
 	submit_event(event, process, GS_MANAGED_ALL);
 }
 
+static __always_inline bool current_may_send(u32 kind, bool by_futex)
+{
+	u64 id = bpf_get_current_pid_tgid();
+
+	return may_send(id >> 32, id, kind, by_futex);
+}
+
 static __always_inline void wake(struct gs_managed *process, u32 kind, u64 handle, u64 bytes, s32 result)
 {
-	if (may_send(kind, false))
+	if (current_may_send(kind, false))
 		send_wake(process, kind, handle, bytes, result);
 }
 
@@ -274,7 +314,7 @@ int wake_read(struct syscall_exit *ctx)
 	if (!process || ctx->result <= 0)
 		return 0;
 	descriptor = syscall_argument(0);
-	kind = kind_of(descriptor);
+	kind = kind_of(bpf_get_current_task(), descriptor);
 	if (kind)
 		wake(process, kind, descriptor, ctx->result, ctx->result);
 	return 0;
@@ -386,8 +426,101 @@ int wake_futex(struct syscall_exit *ctx)
 	command = syscall_argument(1) & FUTEX_COMMAND;
 	if (command != FUTEX_WAIT_COMMAND && command != FUTEX_WAIT_BITSET_COMMAND)
 		return 0;
-	if (may_send(kind, true))
+	if (current_may_send(kind, true))
 		send_wake(process, kind, GS_UNKNOWN, 0, ctx->result);
+	return 0;
+}
+
+/* ---- wake-ups */
+
+struct waiting {
+	u32 kind;
+	u64 handle;
+};
+
+/* What a thread that is being woken waits in. A futex's wakes are too many, and mostly not for the GPU. */
+static __always_inline struct waiting waiting_in(u64 task)
+{
+	u64 registers = registers_of(task);
+	struct waiting in = {};
+
+	if (!registers)
+		return in;
+	in.handle = (u32)word_at(registers + ARGUMENT_OFFSET(0));
+	switch (word_at(registers + SYSCALL_OFFSET)) {
+	case __NR_read:
+	case __NR_readv:
+		in.kind = kind_of(task, in.handle);
+		break;
+	case __NR_recvfrom:
+	case __NR_recvmsg:
+	case __NR_recvmmsg:
+		in.kind = GS_WAKE_SOCKET_READ;
+		break;
+	case __NR_accept:
+	case __NR_accept4:
+		in.kind = GS_WAKE_ACCEPT;
+		break;
+	case __NR_epoll_pwait:
+	case __NR_epoll_pwait2:
+	case __NR_io_uring_enter:
+#ifdef __NR_epoll_wait
+	case __NR_epoll_wait:
+#endif
+		in.kind = GS_WAKE_EPOLL;
+		break;
+	case __NR_ppoll:
+	case __NR_pselect6:
+#ifdef __NR_poll
+	case __NR_poll:
+	case __NR_select:
+#endif
+		in.kind = GS_WAKE_EPOLL;
+		in.handle = GS_UNKNOWN;
+		break;
+	case __NR_nanosleep:
+	case __NR_clock_nanosleep:
+		in.kind = GS_WAKE_SLEEP;
+		in.handle = GS_UNKNOWN;
+		break;
+	default:
+		break;
+	}
+	return in;
+}
+
+static __always_inline u32 number_at(u64 address)
+{
+	u32 number = 0;
+
+	bpf_probe_read_kernel(&number, sizeof(number), (void *)address);
+	return number;
+}
+
+/* Whoever wakes it is current, often an interrupt: the process is the task's. */
+int wake_waking(struct bpf_raw_tracepoint_args *ctx)
+{
+	u64 task = ctx->args[0];
+	u32 pid = number_at(task + GS_TASK_TGID);
+	struct gs_managed *process = managed.lookup(&pid);
+	struct gs_event *event;
+	struct waiting in;
+	u32 tid;
+
+	if (!process || process->class_ != GS_CLASS_LC)
+		return 0;
+	tid = number_at(task + GS_TASK_PID);
+	in = waiting_in(task);
+	if (tid == process->agent || !in.kind || !may_send(pid, tid, in.kind | GS_WAKING, false))
+		return 0;
+	event = reserve_event(GS_WAKE);
+	if (!event)
+		return 0;
+	event->pid = pid;
+	event->tid = tid;
+	event->call = in.kind | GS_WAKING;
+	event->wake.handle = in.handle;
+	submit_event(event, process, GS_MANAGED_ALL);
 	return 0;
 }
 
@@ -402,7 +535,7 @@ int hint_enter(struct pt_regs *ctx)
 	if (hint != GS_HINT_RESERVE && hint != GS_HINT_CANCEL)
 		return 0;
 	process = latency_critical(current_pid());
-	if (!process || !may_send(GS_HINT, false))
+	if (!process || !current_may_send(GS_HINT, false))
 		return 0;
 	event = reserve_event(GS_HINT);
 	if (!event)

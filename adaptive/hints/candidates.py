@@ -5,7 +5,7 @@ from collections import deque
 from msgspec.structs import replace
 
 from gpsched.adaptive.hints.leads import NEVER, Bursts, LeadWindow
-from gpsched.adaptive.hints.observations import UNKNOWN, Matcher, WakeKind
+from gpsched.adaptive.hints.observations import PROBED, UNKNOWN, Matcher, WakeKind
 
 
 Key = tuple[int, int, int, int]  # kind, tid, descriptor, size
@@ -121,7 +121,7 @@ class CandidateTable:
         self.gaps.append(gap_us)
         woken = self._woken.pop(tid, _NO_KINDS)
         for kind, pending in self._pending.items():
-            if kind <= WakeKind.FUTEX and (pending or kind in woken):
+            if kind in PROBED and (pending or kind in woken):
                 self._own.setdefault(kind, deque(maxlen=_OWN_WINDOW)).append(kind in woken)
             self._claim(kind, pending, time_us, tid)
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gpsched.adaptive.hints.costs import Costs
 from gpsched.adaptive.hints.leads import PATIENCE, WASTE_WEIGHT, Bursts, Evaluation, LeadWindow, evaluate
 from gpsched.adaptive.hints.model import Trigger
-from gpsched.adaptive.hints.observations import Matcher, WakeKind
+from gpsched.adaptive.hints.observations import WAKINGS, Matcher, WakeKind
 
 
 MINIMUM = 16  # bursts that a candidate must have announced to be believed
@@ -22,11 +22,12 @@ _FALSE_SHARE = 0.01
 # A skipped period costs its bounded waste, which the budget limits; waiting requests are but a part of all.
 _FALSE_SHARES = {WakeKind.CLOCK: 0.1, WakeKind.BURST_END: 0.02}
 _PATIENCE = {WakeKind.CLOCK: 0.0}  # its leads begin at an arbitrary time: their length tells nothing
-_TOLD_ENOUGH = 0.5  # of what the clock gains
+_TOLD_ENOUGH, _TOLD_AS_WELL = 0.5, 0.9  # of what the clock gains: where it errs, and in any case
 _ONE_FORGIVEN = 24  # occurrences that excuse one false one
 _LEAST_GAIN = 0.01  # of the switch time, averaged over all bursts
 _STARTS = 6
-_NO_SOURCE = {WakeKind.CLOCK, WakeKind.BURST_END, WakeKind.COPY_H2D}
+_TELLS_NOTHING = {WakeKind.CLOCK, WakeKind.BURST_END, WakeKind.COPY_H2D}
+_NO_SOURCE = _TELLS_NOTHING | WAKINGS  # who is busy is not woken, though requests come
 _SOURCE_RECALL = 0.2
 _MOST_BURSTS = 0.9
 _YOUNG = 0.97  # of the shortest usual lead
@@ -58,10 +59,15 @@ def select(rated: Sequence[Rated], costs: Costs, newest: int) -> list[Rated]:
 
 
 def _guesses(item: Rated, gain: float, told: float) -> bool:
-    """Whether this is a clock that errs more than wakes may, though wakes gain ``told``, half as much: not worth it."""
+    """Whether this is a clock that gains little beside wakes, which gain ``told``: half as much is enough if it errs.
+
+    Whenever requests stop it errs a few times more, and it costs the daemon more than wakes do.
+    """
     matcher, found = item
-    errs = matcher.kind == WakeKind.CLOCK and found.false > _FALSE_SHARE * found.samples
-    return errs and told >= _TOLD_ENOUGH * gain
+    if matcher.kind != WakeKind.CLOCK:
+        return False
+    errs = found.false > _FALSE_SHARE * found.samples
+    return told >= (_TOLD_ENOUGH if errs else _TOLD_AS_WELL) * gain
 
 
 class Cover:
@@ -150,7 +156,7 @@ def earliest(rated: Sequence[Rated], costs: Costs) -> Matcher | None:
     likely = [
         item
         for item in rated
-        if item[0].kind not in _NO_SOURCE
+        if item[0].kind not in _TELLS_NOTHING
         and min(item[1].recall, item[1].in_time) >= _MOST_BURSTS
         and _is_usable(*item, costs)
     ]

@@ -1,5 +1,6 @@
 """The recent leads of one trigger candidate, and what a plan on them would have hidden and wasted."""
 
+import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +24,7 @@ class Evaluation(msgspec.Struct, frozen=True):
     ``limit_us``   from the trigger until it is given up when no launch came
     ``margin_us``  least time before the launch that a reservation will begin, for the leads seen (1 % apart)
     ``shortest_us`` about P1 and ``longest_us`` P95 of the leads of first occurrences; ``announced`` bursts in all
-    ``served``     µs hidden of each of the last ``LeadWindow.SIZE`` bursts, less where it may be late, half where it is
+    ``served``     µs hidden of each of the last ``LeadWindow.SIZE`` bursts, worth less the likelier it is late
     ``worth_us``   the sum of what is above 0 of these: what the candidate is worth alone
     ``in_time``    share of these that were reserved ``Costs.need_us`` (or all of a shorter lead) before the launch
     ``precision``  share of the occurrences that a burst followed within the limit; ``recall`` share of bursts announced
@@ -155,7 +156,8 @@ def evaluate(window: LeadWindow, last: Bursts, costs: Costs, patience: float = P
 WASTE_WEIGHT = 0.1  # µs of LC latency that one µs of idle GPU is worth
 _GOOD = 0.99
 _HALVINGS = 5
-_UNSAFE, _LATE = 0.95, 0.5  # what it is worth to hide something when that may come too late, and when it does
+_SLOWEST = math.log(50.0)  # 1 % is slower than this many times the mean of the slower half
+_LATE = 0.6  # what it is worth to hide something when that comes too late
 _EASY = 0.85  # of the budget: what is spent for the slowest 1 % of the reservations, too
 _SPENT = 0.95  # of the budget, where it is what limits: rates and leads of the next bursts are not quite the same
 
@@ -201,10 +203,10 @@ def _evaluate_limit(
     least = (costs.need_us if offset else min(costs.need_us, max(low - begin, 1.0))) - 1.0
     hidden = {burst: costs.hidden(lead - begin) for burst, lead in earliest.items()}
     in_time = {burst: lead for burst, lead in earliest.items() if lead - begin >= least}
-    safe = max(offset, costs.wake_most_us) + costs.early_us - 1.0
+    slowest_us = max(max(offset, costs.wake_most_us) - begin + costs.spread_us, 1.0)
     oldest = last.newest - LeadWindow.SIZE
     served = {
-        burst: us * (1.0 if (lead := in_time.get(burst, 0.0)) >= safe else _UNSAFE if lead else _LATE)
+        burst: us * _worth((earliest[burst] - begin - costs.need_us) / slowest_us)
         for burst, us in hidden.items()
         if burst > oldest
     }
@@ -227,6 +229,15 @@ def _evaluate_limit(
         longest_us=quantile(firsts, 95),
         announced=len(earliest),
     )
+
+
+def _worth(room: float) -> float:
+    """What it is worth to hide something, by the time that is left for a reservation that begins late.
+
+    ``room`` is 0 where a usual one is just in time, which half of them are, and 1 where the slowest 1 % are, too.
+    """
+    beyond = 0.5 * math.exp(-_SLOWEST * abs(room))
+    return 1.0 - (1.0 - _LATE) * (beyond if room >= 0.0 else 1.0 - beyond)
 
 
 def _earliest(occurrences: Iterable[Occurrence], limit: float) -> dict[int, float]:

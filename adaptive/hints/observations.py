@@ -13,7 +13,10 @@ UNKNOWN = -1
 
 
 class WakeKind(IntEnum):
-    """What may announce a burst. The last five are made here and by the actuator, not by probes."""
+    """What may announce a burst. Those from COPY_H2D to BURST_END are made here and by the actuator, not by probes.
+
+    WAKING: the thread is being woken out of such a wait, and its CPU takes a while to be awake.
+    """
 
     SOCKET_READ = 1
     ACCEPT = 2
@@ -28,6 +31,17 @@ class WakeKind(IntEnum):
     CLOCK = 11
     EXPLICIT = 12
     BURST_END = 13
+    SOCKET_WAKING = 17
+    ACCEPT_WAKING = 18
+    EPOLL_WAKING = 19
+    PIPE_WAKING = 20
+    EVENTFD_WAKING = 21
+    TIMER_WAKING = 22
+    SLEEP_WAKING = 23
+
+
+WAKINGS = frozenset(kind for kind in WakeKind if kind.name.endswith("_WAKING"))
+PROBED = frozenset(kind for kind in WakeKind if kind <= WakeKind.FUTEX) | WAKINGS
 
 
 class SyncScope(IntEnum):

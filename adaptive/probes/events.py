@@ -63,7 +63,7 @@ class Call(IntEnum):
 
 
 class Wake(IntEnum):
-    """``enum gs_wake``: what a thread came back from."""
+    """``enum gs_wake``: what a thread came back from; with ``GS_WAKING`` added, what it is being woken out of."""
 
     SOCKET_READ = 1
     ACCEPT = 2
@@ -73,6 +73,13 @@ class Wake(IntEnum):
     TIMER = 6
     SLEEP = 7
     FUTEX = 8
+    SOCKET_WAKING = 17
+    ACCEPT_WAKING = 18
+    EPOLL_WAKING = 19
+    PIPE_WAKING = 20
+    EVENTFD_WAKING = 21
+    TIMER_WAKING = 22
+    SLEEP_WAKING = 23
 
 
 ALL_WAKES = sum(1 << wake for wake in Wake)
@@ -134,7 +141,8 @@ EVENT_SIZE = HEAD.size + RM.size
 _FREQUENT = struct.Struct("=QIIHHiIIQQ16x")  # the head and the two words of a call's or a wake's body
 COUNTERS = struct.Struct(f"={len(Call)}Q8Q8x")
 # Plain numbers and indices are ten times faster than enumerations, and these come a thousand times a second.
-_CALLS, _WAKES = tuple(Call), (None, *Wake)
+_CALLS = tuple(Call)
+_WAKES = tuple(Wake._value2member_map_.get(number) for number in range(max(Wake) + 1))
 _CUDA_KINDS, _CUDA_RETURN = (Kind.CUDA_ENTER.value, Kind.CUDA_RETURN.value), Kind.CUDA_RETURN.value
 _WAKE_KIND = Kind.WAKE.value
 _ASYNC = Flag.ASYNC.value
@@ -165,10 +173,11 @@ class CudaEvent(Event, frozen=True, gc=False):
 
 
 class WakeEvent(Event, frozen=True, gc=False):
-    """A thread of a latency-critical process came back from reading or waiting.
+    """A thread of a latency-critical process came back from reading or waiting, or is being woken out of it.
 
     ``descriptor`` is its number, UNKNOWN where the wait was not on one. ``size`` in bytes is 0 for what reads nothing.
-    ``result`` is what the system call returned: for ACCEPT the new descriptor, for EPOLL how many are ready.
+    ``result`` is what the system call returned: for ACCEPT the new descriptor, for EPOLL how many are ready. Both are 0
+    as long as it is only being woken.
     """
 
     wake: Wake

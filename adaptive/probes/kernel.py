@@ -18,6 +18,9 @@ TYPES = Path("/sys/kernel/btf/vmlinux")
 # Macro of bpf/maps.h -> struct and member.
 FIELDS = {
     "GS_TASK_SIGNAL": ("task_struct", "signal"),
+    "GS_TASK_PID": ("task_struct", "pid"),
+    "GS_TASK_TGID": ("task_struct", "tgid"),
+    "GS_TASK_STACK": ("task_struct", "stack"),
     "GS_TASK_EXIT_CODE": ("task_struct", "exit_code"),
     "GS_SIGNAL_LIVE": ("signal_struct", "live"),
     "GS_TASK_FILES": ("task_struct", "files"),

@@ -18,6 +18,7 @@ _LINK_CREATE = 28
 BPF_TRACE_UPROBE_MULTI = 48
 BPF_TRACE_UPROBE_SESSION = 57
 _BPF_PERF_EVENT = 41
+_RAW_TRACEPOINT_OPEN = 17
 _MULTI_RETURN = 1
 _PERF_FLAG_FD_CLOEXEC = 8
 _PERF_TYPE_TRACEPOINT = 2
@@ -55,6 +56,12 @@ class _PerfLinkAttr(ctypes.Structure):
         ("flags", ctypes.c_uint32),
         ("bpf_cookie", ctypes.c_uint64),
     )
+
+
+class _RawTracepointAttr(ctypes.Structure):
+    """``union bpf_attr.raw_tracepoint``, up to the program."""
+
+    _fields_ = (("name", ctypes.c_uint64), ("prog_fd", ctypes.c_uint32), ("pad", ctypes.c_uint32))
 
 
 class _PerfEventAttr(ctypes.Structure):
@@ -121,6 +128,12 @@ def attach_tracepoint(program: int, number: int) -> list[int]:
     return descriptors
 
 
+def attach_raw_tracepoint(program: int, name: str) -> list[int]:
+    """Attach to the tracepoint of that name, which hands over its arguments as they are; as above. Raises OSError."""
+    text = ctypes.create_string_buffer(name.encode())
+    return [_bpf(_RAW_TRACEPOINT_OPEN, _RawTracepointAttr(ctypes.addressof(text), program))]
+
+
 def close_all(descriptors: Iterable[int]) -> None:
     """Detach, links before the events they are on."""
     for descriptor in reversed(list(descriptors)):
@@ -137,8 +150,12 @@ def _multi_link(program: int, path: bytes, places: Mapping[int, int], attach_typ
 
 
 def _link(attributes: ctypes.Structure) -> int:
+    return _bpf(_LINK_CREATE, attributes)
+
+
+def _bpf(command: int, attributes: ctypes.Structure) -> int:
     number, _ = _SYSCALLS[platform.machine()]
-    return _checked(_libc.syscall(number, _LINK_CREATE, ctypes.byref(attributes), ctypes.sizeof(attributes)))
+    return _checked(_libc.syscall(number, command, ctypes.byref(attributes), ctypes.sizeof(attributes)))
 
 
 def _uprobe_event(path: bytes, offset: int, *, is_return: bool) -> int:

@@ -17,7 +17,7 @@ from gpsched.adaptive.probes import kernel, links
 from gpsched.adaptive.probes.errors import BccMissingError, BpfRefusedError, NotPrivilegedError
 from gpsched.adaptive.probes.events import EVENT_SIZE
 from gpsched.adaptive.probes.headers import kernel_source
-from gpsched.adaptive.probes.wakes import HOOKS, WakeHooks
+from gpsched.adaptive.probes.wakes import HOOKS, WAKING, WakeHooks
 
 
 SOURCES = ("events.h", "maps.h", "wake.bpf.c", "pause.bpf.c", "cuda.bpf.c", "rm.bpf.c", "process.bpf.c")
@@ -25,7 +25,7 @@ RING_PAGES = 256  # 1 MiB: 14,500 events, 0.1 s of the busiest process measured
 FAST_PAGES = 16  # 64 KiB: 900 events, 90 ms of a storm of 10,000 triggers a second
 MAX_PROCESSES = 4096
 _KPROBE = 2  # BPF_PROG_TYPE_KPROBE, which uprobes share
-_TRACEPOINT = 5  # BPF_PROG_TYPE_TRACEPOINT
+_TRACEPOINT, _RAW_TRACEPOINT = 5, 17  # BPF_PROG_TYPE_*
 BATCH = 4096  # events taken before others on the loop have their turn
 
 Attach = Callable[..., list[int]]
@@ -58,7 +58,7 @@ class Program:
         try:
             self._uprobes = self._load_uprobes()
             self._hint = self._load_hint()
-            self.wakes = WakeHooks({name: self._load(name.encode(), type_=_TRACEPOINT) for name in HOOKS})
+            self.wakes = WakeHooks(self._load_wakes())
             self._records: list[bytes] = []
             self._bpf[b"events"].open_ring_buffer(self._take)
             # By edges: what came without a wake-up would make the descriptor readable again, right after each poll.
@@ -85,6 +85,10 @@ class Program:
         if multi is not None:
             return multi, partial(links.attach_multi, is_return=False)
         return self._load(b"hint_enter"), partial(links.attach_each, is_return=False)
+
+    def _load_wakes(self) -> dict[str, int]:
+        programs = {name: self._load(name.encode(), type_=_TRACEPOINT) for name in HOOKS}
+        return programs | {WAKING: self._load(WAKING.encode(), type_=_RAW_TRACEPOINT)}
 
     def _load_multi(self, name: bytes, attach_type: int) -> int | None:
         """A kernel may accept an attach type that it does not know and refuse only the link, hence the trial."""

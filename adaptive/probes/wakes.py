@@ -1,6 +1,7 @@
-"""Hooks the system calls that threads wait in: only while a latency-critical process is managed.
+"""Hooks the system calls that threads wait in, and their being woken: only while a latency-critical process is managed.
 
-Each hook costs every process of the machine at that system call (docs/bpf.md), so there are none without need.
+Each hook costs every process of the machine at that system call or wake-up (docs/bpf.md), so there are none without
+need.
 """
 
 import logging
@@ -28,8 +29,12 @@ HOOKS: dict[str, tuple[str, ...]] = {
 }
 
 
+WAKING = "wake_waking"
+_WAKE_UP = "sched_waking"
+
+
 class WakeHooks:
-    """Hooks all calls while ``want`` says so; ``programs``: name of bpf/wake.bpf.c -> descriptor.
+    """Hooks all calls and wake-ups while ``want`` says so; ``programs``: name of bpf/wake.bpf.c -> descriptor.
 
     On a thread of its own, and some time after the last process: unhooking takes a second of grace periods.
     """
@@ -85,8 +90,9 @@ class WakeHooks:
             for name, calls in HOOKS.items():
                 for call in calls:
                     self._attach(name, call)
+            self._descriptors += links.attach_raw_tracepoint(self._programs[WAKING], _WAKE_UP)
         except OSError as error:
-            log.warning("no wakes are seen, only launches: the kernel refuses tracepoints of system calls (%s)", error)
+            log.warning("no wakes are seen, only launches: the kernel refuses tracepoints (%s)", error)
             self._closing = True
         self._set(attached=not self._closing)
         return self._attached or self._unhook()

@@ -80,10 +80,10 @@ def measure_wakes() -> None:
 
 
 def show(what: str, waker: Waker) -> None:
-    calls = ("time_other", "time_read", "time_counter", "time_sent")
+    calls = ("time_other", "time_read", "time_counter", "time_sent", "time_woken")
     best = [min(waker.do(call) for _ in range(5)) / 10 for call in calls]
     print(f"{what:38s} getppid {best[0]:6.1f} ns, read of /dev/zero {best[1]:6.1f}, of an eventfd {best[2]:6.1f},")
-    print(f"{'':38s} of an eventfd now and then {best[3]:6.1f}")
+    print(f"{'':38s} of an eventfd now and then {best[3]:6.1f}, wake-up with write and read {best[4]:6.1f}")
 
 
 def main() -> None:

@@ -123,6 +123,16 @@ def launched(probes: Probes, pid: int) -> None:
 
 
 def wakes(recorder: Recorder, pid: int, tid: int | None = None) -> list[WakeEvent]:
+    """What threads came back from."""
+    return [event for event in _woken(recorder, pid, tid) if not event.wake.name.endswith("_WAKING")]
+
+
+def wakings(recorder: Recorder, pid: int, tid: int | None = None) -> list[WakeEvent]:
+    """What threads were woken out of."""
+    return [event for event in _woken(recorder, pid, tid) if event.wake.name.endswith("_WAKING")]
+
+
+def _woken(recorder: Recorder, pid: int, tid: int | None) -> list[WakeEvent]:
     found = [event for event in recorder.of(pid, WakeEvent) if isinstance(event, WakeEvent)]
     return [event for event in found if event.descriptor != COMMANDS and tid in (None, event.tid)]
 

@@ -295,6 +295,45 @@ static int time_sent(void)
 	return per_call(2, 150);
 }
 
+static void *echo(void *ends)
+{
+	const int *end = ends;
+	char byte;
+
+	while (read(end[0], &byte, 1) == 1 && write(end[1], &byte, 1) == 1)
+		;
+	return NULL;
+}
+
+/* Processor time of a wake-up, in tenths of ns, with the write and the read around it: a byte goes to and fro. */
+static int time_woken(void)
+{
+	enum { ROUNDS = 20000 };
+	struct timespec before, after;
+	int there[2], back[2], ends[2];
+	cpu_set_t all, one;
+	pthread_t other;
+	char byte = 0;
+
+	CPU_ZERO(&one);
+	CPU_SET(0, &one);
+	if (pipe(there) || pipe(back) || sched_getaffinity(0, sizeof(all), &all) ||
+	    sched_setaffinity(0, sizeof(one), &one)) /* inherited: no other processor is woken */
+		abort();
+	ends[0] = there[0], ends[1] = back[1];
+	pthread_create(&other, NULL, echo, ends);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+	for (int i = 0; i < ROUNDS; i++)
+		if (write(there[1], &byte, 1) != 1 || read(back[0], &byte, 1) != 1)
+			abort();
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+	close(there[1]);
+	pthread_join(other, NULL);
+	close(there[0]), close(back[0]), close(back[1]);
+	sched_setaffinity(0, sizeof(all), &all);
+	return ((after.tv_sec - before.tv_sec) * 1000000000l + after.tv_nsec - before.tv_nsec) * 5 / ROUNDS;
+}
+
 static int crowd(void)
 {
 	for (int i = 0; i < 100; i++)
@@ -376,6 +415,7 @@ static const struct {
     {"time_other", time_other},
     {"time_counter", time_counter},
     {"time_sent", time_sent},
+    {"time_woken", time_woken},
     {"hint", hint},
     {"hint_storm", hint_storm},
     {"file", read_file},

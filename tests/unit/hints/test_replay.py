@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gpsched.adaptive import trace
 from gpsched.adaptive.hints.costs import LEVELS
@@ -15,8 +16,10 @@ from gpsched.cli.replay import learned
 
 FILES = sorted((Path(__file__).parent / "traces").glob("*.gz"))
 PARTS = [pytest.param(part, id=f"{file.stem}: {part.header.about}") for file in FILES for part in trace.read(file)]
-EMBEDDED = {part.header.about: part for part in trace.read(FILES[0])}
-H200 = {part.header.about: part for part in trace.read(FILES[1])}
+EMBEDDED, H200, WAKINGS = (
+    {part.header.about: part for part in trace.read(FILES[0].with_name(f"{name}.gz"))}
+    for name in ("embedded-gpu", "h200-2026-11-30", "h200-2026-11-30-wakings")
+)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -61,6 +64,20 @@ def test_a_pytorch_service_on_an_h200_is_announced_by_its_socket(about: str) -> 
     assert report.learned_after <= 50
     assert report.outcome.false <= 0.01 * report.outcome.reservations
     assert level(H200[about]) == "hold"
+
+
+@pytest.mark.parametrize("about", ["A", "C"])
+def test_a_service_on_an_h200_is_announced_by_being_woken(about: str) -> None:
+    """Its thread comes back from epoll 20 to 150 µs later, and reads its socket 30 µs after that."""
+    costs = replace(LEVELS["hold"], need_us=310.0, spread_us=90.0, wake_us=45.0, wake_most_us=140.0)
+    (learner,) = replay(WAKINGS[about], costs).values()
+    report = learner.report()
+    (trigger,) = report.choice.triggers
+    assert trigger.matcher.kind == WakeKind.EPOLL_WAKING, report.why
+    socket = next(each for each in report.candidates if each.kind == "socket_read")
+    assert trigger.lead_us["p50"] > socket.lead_us["p50"] + 60.0
+    assert trigger.lead_us["p1"] > socket.lead_us["p1"] + 40.0
+    assert report.outcome.false <= 0.01 * report.outcome.reservations
 
 
 def test_without_preparation_a_constant_rate_is_foreseen_by_the_clock() -> None:
