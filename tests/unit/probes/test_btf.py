@@ -83,7 +83,7 @@ def test_what_cannot_be_read_is_said(data: bytes, tmp_path: Path) -> None:
 def test_a_missing_field_is_named(tmp_path: Path) -> None:
     types = tmp_path / "vmlinux"
     types.write_bytes(_Description().add(INT, "int", 32).struct("task_struct", ("signal", 1, 0)).data())
-    with pytest.raises(KernelTypesMissingError, match=r"task_struct\.exit_code"):
+    with pytest.raises(KernelTypesMissingError, match=r"task_struct\.pid"):
         kernel.field_offsets(types)
 
 
