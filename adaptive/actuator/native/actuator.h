@@ -93,6 +93,8 @@ struct gpu {
 	bool restored; /* when stopping */
 	__u32 turn;
 	__u32 idle_turns;		/* bit i: the plan gives turn i to nobody, all wait */
+	bool is_lively;			/* a burst was on shortly before the present turn */
+	__u64 burst_at;			/* when the last one began or ended */
 	__u64 turn_left_ns, turn_since; /* turn_since NEVER: the clock of turns stands still */
 	__u64 due_permille;		/* of the present turn, for what its job has missed or had too much */
 	__u64 turn_had_ns;		/* of the present turn, before turn_since */
