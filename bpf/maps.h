@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
  *
  * The maps that every program shares, and the one way an event leaves the kernel.
- * The programs are compiled as one module (this file, then wake, cuda, rm and process), because
- * they filter by the same map of processes and write to the same ring buffer: one module is
- * one compilation and the order of a process's events is the order in which they happened.
+ * The programs are compiled as one module (this file and waits.h, then wake, waking, pause, cuda, rm and process),
+ * because they filter by the same map of processes and write to the same ring buffer: one module is one compilation and
+ * the order of a process's events is the order in which they happened.
  *
  * Compile-time settings: GS_RING_PAGES, GS_FAST_PAGES, GS_MAX_PROCESSES, and the offsets of fields of kernel structs
  * (adaptive/probes/kernel.py), taken from the running kernel's BTF because the headers may be of another version.

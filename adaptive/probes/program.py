@@ -20,7 +20,17 @@ from gpsched.adaptive.probes.headers import kernel_source
 from gpsched.adaptive.probes.wakes import HOOKS, WAKING, WakeHooks
 
 
-SOURCES = ("events.h", "maps.h", "wake.bpf.c", "pause.bpf.c", "cuda.bpf.c", "rm.bpf.c", "process.bpf.c")
+SOURCES = (
+    "events.h",
+    "maps.h",
+    "waits.h",
+    "wake.bpf.c",
+    "waking.bpf.c",
+    "pause.bpf.c",
+    "cuda.bpf.c",
+    "rm.bpf.c",
+    "process.bpf.c",
+)
 RING_PAGES = 256  # 1 MiB: 14,500 events, 0.1 s of the busiest process measured
 FAST_PAGES = 16  # 64 KiB: 900 events, 90 ms of a storm of 10,000 triggers a second
 MAX_PROCESSES = 4096

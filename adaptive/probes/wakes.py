@@ -34,7 +34,7 @@ _WAKE_UP = "sched_waking"
 
 
 class WakeHooks:
-    """Hooks all calls and wake-ups while ``want`` says so; ``programs``: name of bpf/wake.bpf.c -> descriptor.
+    """Hooks all calls and wake-ups while ``want`` says so; ``programs``: name of bpf/wake*.bpf.c -> descriptor.
 
     On a thread of its own, and some time after the last process: unhooking takes a second of grace periods.
     """
