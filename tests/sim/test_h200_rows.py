@@ -306,12 +306,24 @@ def test_scheduling_only_disable_acts_at_the_next_switch() -> None:
 def test_a_channel_that_is_put_off_in_two_ways_is_stuck(then: int) -> None:
     """Measured: nothing made such a job work again, neither enabling it in any way nor preempting or restarting."""
     world = virtual.World()
-    be = v.Be(world)
+    be, other = v.Be(world), virtual.Process(world)
+    other.stream()
     world.run(world.control(virtual.DISABLE_SCHEDULING, be.channels))
     world.run(world.control(then, be.channels))
     for _ in range(2):
         world.run(world.control(virtual.ENABLE, be.channels) + 2000)
     expected = 100 if then == virtual.DISABLE_SCHEDULING else 0
+    assert kernels_in(world, be, 40_000) == pytest.approx(expected, abs=1)
+    world.close()
+
+
+@pytest.mark.parametrize(("off", "expected"), [(virtual.DISABLE, 100), (virtual.DISABLE_SCHEDULING, 0)])
+def test_the_last_one_that_is_taken_off_the_runlist_is_stuck(off: int, expected: int) -> None:
+    """Seen, of two jobs alone: each was the last for the moment in which the other had its turn no more or not yet."""
+    world = virtual.World()
+    be = v.Be(world)
+    world.run(world.control(off, be.channels))
+    world.run(world.control(virtual.ENABLE, be.channels) + 2000)
     assert kernels_in(world, be, 40_000) == pytest.approx(expected, abs=1)
     world.close()
 

@@ -51,6 +51,20 @@ uint64_t engine_control(struct engine *e, int gpu, uint32_t kind, const int *ids
 	return u->lock_free;
 }
 
+/* Whether any context is left on the runlist, idle or not. */
+static bool anybody_scheduled(const struct engine *e, int gpu)
+{
+	for (int id = 0; id < MAX_CHANNELS; id++) {
+		const struct channel *channel = &e->channel[id];
+		const struct group *group = &e->group[channel->group];
+
+		if (channel->used && !channel->disabled && !channel->unscheduled && group->gpu == gpu &&
+		    group->first_stream != NONE)
+			return true;
+	}
+	return false;
+}
+
 static void set_channels(struct engine *e, const struct control *control)
 {
 	for (int i = 0; i < control->count; i++) {
@@ -74,6 +88,12 @@ static void set_channels(struct engine *e, const struct control *control)
 		if (control->kind == CTL_ENABLE_SCHEDULING)
 			channel->unscheduled = false;
 	}
+	/* Assumed, since it fits all runs on an H200: where that leaves the runlist empty, it is for good. */
+	if (control->kind != CTL_DISABLE_SCHEDULING || anybody_scheduled(e, control->gpu))
+		return;
+	for (int i = 0; i < control->count; i++)
+		if (control->ids[i] >= 0 && control->ids[i] < MAX_CHANNELS)
+			e->channel[control->ids[i]].stuck = true;
 }
 
 static void set_timeslice(struct engine *e, int gpu, int group, uint64_t us)
