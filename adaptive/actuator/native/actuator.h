@@ -93,8 +93,6 @@ struct gpu {
 	bool restored; /* when stopping */
 	__u32 turn;
 	__u32 idle_turns;		/* bit i: the plan gives turn i to nobody, all wait */
-	bool is_lively;			/* a burst was on shortly before the present turn */
-	__u64 burst_at;			/* when the last one began or ended */
 	__u64 turn_left_ns, turn_since; /* turn_since NEVER: the clock of turns stands still */
 	__u64 due_permille;		/* of the present turn, for what its job has missed or had too much */
 	__u64 turn_had_ns;		/* of the present turn, before turn_since */
@@ -183,7 +181,6 @@ void turns_pause(struct actuator *a, const struct gs_event *event, __u64 now);
 __u64 turns_deadline(const struct gpu *u);
 bool turns_allow(const struct gpu *u, const struct group *g);
 bool has_paused(const struct group *g, __u64 now);
-enum mode turns_off_mode(const struct gpu *u);
 
 /* budget.c: the bound of reserved time. */
 __s64 budget_left(struct gpu *u, __u64 now);

@@ -79,7 +79,7 @@ static void reserve(struct actuator *a, struct plan *p, __u64 now)
 	if (!p->launched)
 		expect_launch(p, now);
 	p->phase = RESERVED;
-	p->reserved_at = u->burst_at = now;
+	p->reserved_at = now;
 	p->limit_at = now + limit;
 	p->extras_due = p->plan.mechanism & (GA_PREEMPT | GA_RESTART);
 	a->shared->counters.reservations++;
@@ -292,7 +292,6 @@ void burst_end(struct actuator *a, struct plan *p, __u32 reason, __u64 now)
 	}
 	if (p->plan.mechanism & AT_OTHERS_EXPENSE)
 		budget_spend(u, now - p->reserved_at);
-	u->burst_at = now;
 	turns_clock(u, now);
 	gpu_settle(a, p->plan.gpu, now);
 }

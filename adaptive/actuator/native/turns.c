@@ -11,7 +11,6 @@
 #define DOUBT_NS 500000ull	 /* passing a turn on takes nearly as long */
 #define SHORT_TURN_NS 5000000ull /* ten times as long */
 #define UNIT_SHIFT 4		 /* a sixteenth of what the longest unit took is forgotten with each */
-#define LIVELY_NS 100000000ull	 /* after a burst */
 #define HURRIED_NS 15000000ull	 /* what is left to a turn that somebody is in a hurry for: room for most units */
 
 static bool has_turns(const struct gpu *u)
@@ -22,30 +21,6 @@ static bool has_turns(const struct gpu *u)
 bool turns_allow(const struct gpu *u, const struct group *g)
 {
 	return !has_turns(u) || g->plan.turn == u->turn;
-}
-
-/* Whether reservations take jobs off the GPU. */
-static bool is_disabled_at_times(const struct gpu *u)
-{
-	for_each_plan(u->actuator, p)
-	{
-		if (p->used && p->plan.gpu == u->index && p->plan.mechanism & GA_DISABLE)
-			return true;
-	}
-	return false;
-}
-
-/*
- * Off the runlist is enough where another takes over: it is the cheaper control, and what runs goes on until then.
- * Where nobody does, what runs must be taken off, too. And where reservations disable jobs, turns do as well: on an
- * H200 a job of which both was asked in turn stood still though it was enabled. There, too, two jobs that nothing but
- * turns took off the runlist stood still within seconds, where no service was; beside one at work they never did.
- */
-enum mode turns_off_mode(const struct gpu *u)
-{
-	bool for_nobody = u->idle_turns >> u->turn & 1;
-
-	return for_nobody || !u->is_lively || is_disabled_at_times(u) ? MODE_DISABLED : MODE_UNSCHEDULED;
 }
 
 static void tell_turn(struct gpu *u, __u64 now)
@@ -69,7 +44,6 @@ static void begin_anew(struct gpu *u, __u64 now)
 	u->turn_began = now;
 	u->turn_had_ns = 0;
 	u->due_permille = 1000;
-	u->is_lively = false;
 }
 
 void turns_publish(struct gpu *u, const struct ga_gpu *plan, __u64 now)
@@ -210,7 +184,6 @@ static void begin_turn(struct gpu *u, __u64 now)
 	u->turn_left_ns = turn_due_ns(u);
 	u->turn_had_ns = 0;
 	u->turn_began = now;
-	u->is_lively = now < u->burst_at + LIVELY_NS;
 	for_each_group(u->actuator, g)
 	{
 		if (has_turn(u, g, u->turn) && g->paused_until && now >= g->paused_until)
