@@ -32,7 +32,7 @@ from gpsched.adaptive.slices import restore_pending
 from gpsched.adaptive.survivor import Survivor
 from gpsched.adaptive.trace import Tracing
 from gpsched.adaptive.tuning import TunerProcess, Tuning
-from gpsched.adaptive.undo import UndoLog
+from gpsched.adaptive.undo import ENDING_S, UndoLog
 from gpsched.adaptive.verify import verify
 from gpsched.adaptive.version import own_version
 
@@ -42,7 +42,6 @@ _T = TypeVar("_T")
 _TICK_S = 0.5
 _FOLLOW_S = 0.02  # between looks at what events that were read have changed
 _ROUNDS = 4  # of reading that empty a full ring buffer
-_ENDING_S = 5.0  # an earlier daemon may still be putting things back
 _DESCRIPTORS = 1 << 16
 _IDLE_START_S = 60.0  # an embedded daemon that nobody uses ends by itself
 
@@ -107,7 +106,7 @@ class Daemon:
         """
         allow_descriptors()
         with contextlib.ExitStack() as stack:
-            self._undo = undo = UndoLog(self._state_dir, wait_s=_ENDING_S)
+            self._undo = undo = UndoLog(self._state_dir, wait_s=ENDING_S)
             stack.callback(undo.close)
             if (count := restore_pending(undo)) > 0:
                 log.info("restored %d settings that an earlier daemon had left", count)

@@ -12,11 +12,10 @@ import sys
 from pathlib import Path
 
 from gpsched.adaptive.thaw import restore_frozen
-from gpsched.adaptive.undo import AlreadyRunningError, UndoLog
+from gpsched.adaptive.undo import ENDING_S, AlreadyRunningError, UndoLog
 
 
 log = logging.getLogger(__name__)
-_LOCK_S = 5.0  # the kernel frees a dead process's lock within ms; a new daemon that has it thaws by itself
 _END_S = 5.0
 _FOR_THE_PARENT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the parent thaws when it ends by these
 
@@ -71,8 +70,8 @@ def main(state_dir: Path) -> int:
     if sys.stdin.buffer.read() == b"done":
         return 0
     try:
-        undo = UndoLog(state_dir, wait_s=_LOCK_S)
-    except AlreadyRunningError:
+        undo = UndoLog(state_dir, wait_s=ENDING_S)
+    except AlreadyRunningError:  # a new daemon, which thaws by itself
         return 0
     try:
         restore_frozen(undo)

@@ -19,6 +19,7 @@ import msgspec
 from gpsched.adaptive.errors import GpschedError
 
 
+ENDING_S = 10.0  # an earlier daemon may still be putting things back, or, killed, be closing thousands of probes
 _COMPACT_BYTES = 1 << 20
 
 

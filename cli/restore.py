@@ -32,12 +32,12 @@ def _restore_from_disk(state_dir: str) -> tuple[int, int]:
     from pathlib import Path
 
     from gpsched.adaptive.slices import restore_pending
-    from gpsched.adaptive.undo import UndoLog
+    from gpsched.adaptive.undo import ENDING_S, UndoLog
 
     logging.basicConfig(level="WARNING", format="gpsched: %(message)s")
     if not Path(state_dir).is_dir():
         return 0, 0
-    undo = UndoLog(Path(state_dir))
+    undo = UndoLog(Path(state_dir), wait_s=ENDING_S)
     try:
         return restore_pending(undo), len(undo.pending()) + len(undo.frozen())
     finally:

@@ -90,7 +90,7 @@ class WakeHooks:
             for name, calls in HOOKS.items():
                 for call in calls:
                     self._attach(name, call)
-            self._descriptors += links.attach_raw_tracepoint(self._programs[WAKING], _WAKE_UP)
+            self._attach_waking()
         except OSError as error:
             log.warning("no wakes are seen, only launches: the kernel refuses tracepoints (%s)", error)
             self._closing = True
@@ -101,6 +101,15 @@ class WakeHooks:
         number = kernel.tracepoint_id("syscalls", f"sys_exit_{call}")
         if number is not None:
             self._descriptors += links.attach_tracepoint(self._programs[name], number)
+
+    def _attach_waking(self) -> None:
+        """Without it services are announced a little later, by the returns."""
+        try:
+            self._descriptors += links.attach_raw_tracepoint(self._programs[WAKING], _WAKE_UP)
+        except OSError as error:
+            log.warning(
+                "threads are not heard of when they are being woken: the kernel refuses %s (%s)", _WAKE_UP, error
+            )
 
     def _unhook(self) -> bool:
         links.close_all(self._descriptors)

@@ -161,6 +161,17 @@ def recorder() -> Iterator[Recorder]:
     made.probes.close()
 
 
+def managed_run(recorder: Recorder, program: "subprocess.Popen[str]") -> str:
+    """Have a program that is ready managed, let it go on, and return what it says next."""
+    assert program.stdout
+    assert program.stdin
+    program.stdout.readline()
+    manage(recorder, program.pid, "lc")
+    program.stdin.write("go\n")
+    program.stdin.flush()
+    return program.stdout.readline()
+
+
 def compile_c(source: Path, output: Path, *flags: str) -> Path:
     subprocess.run(["gcc", *CFLAGS, "-o", output, source, *flags], check=True)
     return output

@@ -17,7 +17,7 @@ from gpsched.adaptive.probes.events import (
     WakeEvent,
     decode,
 )
-from tests.bpf.conftest import PROGRAMS, Recorder, Waker, compile_c, manage, python_program
+from tests.bpf.conftest import PROGRAMS, Recorder, Waker, compile_c, manage, managed_run, python_program
 
 
 pytestmark = [pytest.mark.root, pytest.mark.bpf]
@@ -118,13 +118,7 @@ def test_hints_of_a_python_program(recorder: Recorder) -> None:
         pytest.skip("the hint library is not built; run: make native")
     recorder.probes.attach_host_libraries()
     with python_program(HINTING) as program:
-        assert program.stdout
-        assert program.stdin
-        program.stdout.readline()
-        manage(recorder, program.pid, "lc")
-        program.stdin.write("go\n")
-        program.stdin.flush()
-        program.stdout.readline()
+        managed_run(recorder, program)
         hints = recorder.of(program.pid, HintEvent)
     assert [(event.hint, event.in_us) for event in hints if isinstance(event, HintEvent)] == [
         (Hint.RESERVE, 250),

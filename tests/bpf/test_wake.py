@@ -14,9 +14,9 @@ from gpsched.adaptive.probes.events import (
     Wake,
     WakeEvent,
 )
-from gpsched.adaptive.probes.wakes import HOOKS, WakeHooks
+from gpsched.adaptive.probes.wakes import HOOKS, WAKING, WakeHooks
 from tests.bpf import fake_cuda
-from tests.bpf.conftest import COMMANDS, Recorder, Victim, Waker, launched, manage, python_program, wakes
+from tests.bpf.conftest import COMMANDS, Recorder, Victim, Waker, launched, manage, managed_run, python_program, wakes
 
 
 pytestmark = [pytest.mark.root, pytest.mark.bpf]
@@ -116,7 +116,8 @@ def test_storm_is_bounded_and_counted(recorder: Recorder, waker: Waker) -> None:
     assert seen[-1].wake is Wake.SOCKET_READ
     assert throttled > 0
     assert unrelated == 0
-    commands = sum(event.descriptor == COMMANDS for event in recorder.of(waker.pid, WakeEvent))  # type: ignore[attr-defined]
+    told = [event for event in recorder.of(waker.pid, WakeEvent) if isinstance(event, WakeEvent)]
+    commands = sum(event.descriptor == COMMANDS for event in told)
     assert sent == len(seen) + commands
     assert sent + throttled == 10_000 + 1 + commands, "each is sent or counted"
 
@@ -145,13 +146,7 @@ def test_processes_that_launch_nothing_send_no_wakes(recorder: Recorder, wakers:
 def test_cuda_call_makes_a_thread_s_futexes_matter(recorder: Recorder, tmp_path: Path) -> None:
     library = fake_cuda.build(tmp_path, ("cuLaunchKernel",))
     with python_program(FUTEX_WORKER, str(library)) as program:
-        assert program.stdout
-        assert program.stdin
-        program.stdout.readline()
-        manage(recorder, program.pid, "lc")
-        program.stdin.write("go\n")
-        program.stdin.flush()
-        launcher = int(program.stdout.readline())
+        launcher = int(managed_run(recorder, program))
     launches = [event for event in recorder.of(program.pid, CudaEvent) if not event.is_return]  # type: ignore[attr-defined]
     assert len(launches) == 100
     woken = [event for event in wakes(recorder, program.pid, launcher) if event.wake is Wake.FUTEX]
@@ -182,13 +177,7 @@ def test_waits_inside_of_cuda_calls_are_the_library_s_own(recorder: Recorder, tm
     sleeping = "#include <unistd.h>\nint cuStreamSynchronize(void) { usleep(1000); return 0; }"
     library = fake_cuda.build(tmp_path, ("cuLaunchKernel",), sleeping)
     with python_program(SYNCHRONIZING, str(library)) as program:
-        assert program.stdout
-        assert program.stdin
-        program.stdout.readline()
-        manage(recorder, program.pid, "lc")
-        program.stdin.write("go\n")
-        program.stdin.flush()
-        program.stdout.readline()
+        managed_run(recorder, program)
         calls = recorder.of(program.pid, CudaEvent)
         sleeps = [event for event in wakes(recorder, program.pid) if event.wake is Wake.SLEEP]
         unrelated = recorder.probes.wakes(program.pid).unrelated
@@ -223,6 +212,20 @@ def test_kernel_that_refuses_is_told_once(caplog: pytest.LogCaptureFixture) -> N
     assert not hooks.attached()
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_kernel_that_hides_wake_ups_costs_only_their_lead(caplog: pytest.LogCaptureFixture) -> None:
+    own = Recorder()
+    try:
+        hooks = WakeHooks({**own.probes._loaded().wakes._programs, WAKING: -1})
+        hooks.want(True)
+        assert hooks.wait(10)
+        assert hooks.attached()
+        hooks.close()
+    finally:
+        own.probes.close()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "being woken" in caplog.text
 
 
 ASYNCIO_SERVER = """

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from gpsched.adaptive.undo import UndoLog
+
 
 GPSCHED = [sys.executable, "-m", "gpsched.cli.main"]
 
@@ -79,6 +81,17 @@ def test_a_misspelt_key_names_the_nearest(shell: Shell, tmp_path: Path) -> None:
     result = shell("daemon", "--config", str(config))
     assert "did you mean 'timeslice'?" in _one_line(result)
     assert result.returncode == 2
+
+
+def test_restore_waits_for_a_killed_daemon_to_be_gone(shell: Shell) -> None:
+    """The kernel closes its probes first, which takes a second or more: it was refused, and jobs stayed off."""
+    log = UndoLog(Path(shell.env["GPSCHED_STATE_DIR"]))
+    restore = shell.start("restore")
+    with pytest.raises(subprocess.TimeoutExpired):
+        restore.wait(3)
+    log.close()
+    said, _ = restore.communicate(timeout=30)
+    assert (restore.returncode, said) == (0, "0 settings restored\n")
 
 
 def test_restore_without_a_daemon_and_without_state(shell: Shell) -> None:

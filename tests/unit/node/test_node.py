@@ -308,8 +308,7 @@ def test_bursts_under_other_slices_tell_of_a_level_no_more(machine: Machine, cha
     for _ in range(20):
         levels.ended(process, 100.0)
     if changes:
-        slices = {"timeslice.be_us": 2_500}
-        proposal = Proposal(gpu=0, values=slices)  # type: ignore[arg-type]
+        proposal = Proposal(gpu=0, values={"timeslice.be_us": 2_500})
         machine.node.settings.tune(TuneParams(pid=os.getpid(), lease_s=60.0, proposals=[proposal]))
     machine.node.apply()
     process.mechanism = "hold"
