@@ -92,7 +92,7 @@ struct gpu {
 	bool busy;     /* a thread is inside the driver for it */
 	bool restored; /* when stopping */
 	__u32 turn;
-	__u32 idle_turns;		/* bit i: the plan gives turn i to nobody, all wait */
+	__u32 turn_pids[GA_MAX_TURNS];	/* 0: the plan gives this turn to nobody, all wait */
 	__u64 turn_left_ns, turn_since; /* turn_since NEVER: the clock of turns stands still */
 	__u64 due_permille;		/* of the present turn, for what its job has missed or had too much */
 	__u64 turn_had_ns;		/* of the present turn, before turn_since */
@@ -174,7 +174,7 @@ bool turn_is_nearly_over(const struct gpu *u);
 bool waits_for_long(const struct gpu *u, __u32 turn, __u64 now);
 
 /* turns.c: one best-effort process at a time. */
-void turns_publish(struct gpu *u, const struct ga_gpu *plan, __u64 now);
+void turns_publish(struct gpu *u, const struct ga_gpu *plan, const __u32 *pids, __u64 now);
 void turns_clock(struct gpu *u, __u64 now);
 void turns_tick(struct gpu *u, __u64 now);
 void turns_pause(struct actuator *a, const struct gs_event *event, __u64 now);

@@ -141,24 +141,24 @@ static int take_all(struct actuator *a, const struct ga_plans *plans, __u64 now)
 	return 0;
 }
 
-/* A turn that no group of the plan has is idle; one whose process exits later is not, and is passed on at once. */
-static __u32 idle_turns(const struct ga_plans *plans, unsigned gpu)
+/* A turn that no group of the plan has is nobody's; that of a process which exits later is passed on at once. */
+static void take_turns(struct gpu *u, const struct ga_plans *plans, __u64 now)
 {
-	__u32 idle = ~0u;
+	static const struct ga_gpu no_plan;
+	__u32 pids[GA_MAX_TURNS] = {0};
 
 	for (__u32 i = 0; i < plans->group_count; i++) {
 		const struct ga_group *g = &plans->groups[i];
 
-		if (g->role == GA_ROLE_BE && g->gpu == gpu && g->turn < GA_MAX_TURNS)
-			idle &= ~(1u << g->turn);
+		if (g->role == GA_ROLE_BE && g->gpu == u->index && g->turn < GA_MAX_TURNS)
+			pids[g->turn] = g->pid;
 	}
-	return idle;
+	turns_publish(u, u->index < plans->gpu_count ? &plans->gpus[u->index] : &no_plan, pids, now);
 }
 
 static void take_gpu(struct gpu *u, const struct ga_plans *plans, __u64 now)
 {
-	turns_publish(u, &plans->gpus[u->index], now);
-	u->idle_turns = idle_turns(plans, u->index);
+	take_turns(u, plans, now);
 	if (!u->known) {
 		u->break_at = NEVER;
 		u->turn_since = now;
@@ -179,8 +179,7 @@ int publish(struct actuator *a, __u64 now)
 		return -EINVAL;
 	if (!threads_at_least(a, plans.gpu_count + 1))
 		return -EAGAIN;
-	for (__u32 i = 0; i < plans.gpu_count; i++)
-		take_gpu(&a->gpus[i], &plans, now);
+	for_each_gpu(a, u) if (u->known || u->index < plans.gpu_count) take_gpu(u, &plans, now);
 	error = take_all(a, &plans, now);
 	for_each_gpu(a, u) if (u->known) gpu_settle(a, u->index, now);
 	return error;

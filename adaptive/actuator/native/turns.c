@@ -46,10 +46,12 @@ static void begin_anew(struct gpu *u, __u64 now)
 	u->due_permille = 1000;
 }
 
-void turns_publish(struct gpu *u, const struct ga_gpu *plan, __u64 now)
+/* ``pids``: whose each turn is, 0: nobody's. */
+void turns_publish(struct gpu *u, const struct ga_gpu *plan, const __u32 *pids, __u64 now)
 {
-	if (u->plan.turn_count != plan->turn_count)
+	if (u->plan.turn_count != plan->turn_count || memcmp(u->turn_pids, pids, sizeof(u->turn_pids)))
 		begin_anew(u, now);
+	memcpy(u->turn_pids, pids, sizeof(u->turn_pids));
 	u->plan = *plan;
 	lengths_publish(u);
 	if (u->turn >= plan->turn_count)
@@ -88,7 +90,7 @@ static bool has_turn(const struct gpu *u, const struct group *g, __u32 turn)
 
 static bool turn_is_alive(const struct gpu *u, __u32 turn)
 {
-	if (u->idle_turns >> turn & 1)
+	if (!u->turn_pids[turn])
 		return true;
 	for_each_group(u->actuator, g) if (has_turn(u, g, turn)) return true;
 	return false;
@@ -102,7 +104,7 @@ bool has_paused(const struct group *g, __u64 now)
 /* Its process is there and, as far as is known, has something to do. The turn of nobody is always wanted. */
 static bool turn_is_wanted(const struct gpu *u, __u32 turn, __u64 now)
 {
-	if (u->idle_turns >> turn & 1)
+	if (!u->turn_pids[turn])
 		return true;
 	for_each_group(u->actuator, g) if (has_turn(u, g, turn) && !has_paused(g, now)) return true;
 	return false;

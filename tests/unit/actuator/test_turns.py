@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpsched.adaptive.actuator import GpuPlan, Mechanism
+from gpsched.adaptive.actuator import GpuPlan, Mechanism, PlanSet
 from gpsched.adaptive.probes.events import HEAD, Kind, Pause
 from tests.unit.actuator.rig import SWITCH, now_ns, until
 
@@ -127,6 +127,60 @@ def test_what_one_had_before_there_were_turns_counts_for_nobody(rig):
     begin = time.monotonic()
     until(lambda: not rig.is_disabled(rig.be[0]))
     assert time.monotonic() - begin < 0.5
+
+
+def leave(rig):
+    """No process is managed any more: no GPU is in the plans."""
+    rig.actuator.publish(PlanSet(gpus=()))
+    until(lambda: len(enabled(rig)) == len(rig.be))
+
+
+def had(rig, seconds):
+    """What each turn has had of so much time from now on, in ns."""
+    before = rig.actuator.turns()[0]
+    time.sleep(seconds)
+    return [now - then for now, then in zip(rig.actuator.turns()[0], before, strict=True)]
+
+
+def test_time_without_turns_is_nobodys(make_rig):
+    """Jobs that were let go and are managed again shared evenly for seconds, though one was to have three quarters."""
+    rig = make_rig(best_effort=2)
+    in_turns(rig, 60_000, 20_000)
+    until(lambda: rig.actuator.counters().turns >= 3)
+    until(lambda: enabled(rig) == rig.be[:1])
+    leave(rig)
+    time.sleep(1.5)
+    in_turns(rig, 60_000, 20_000)
+    large, small = had(rig, 0.8)[:2]
+    assert large > 2 * small
+
+
+def test_who_takes_the_turn_of_another_has_not_its_past(make_rig):
+    rig = make_rig(best_effort=3)
+
+    def publish(*pids):
+        members = [rig.member(rig.lc)] + [rig.member(pid, turn=index) for index, pid in enumerate(pids)]
+        rig.publish(rig.plan(), members=members, gpus=(GpuPlan((20_000, 20_000)),))
+
+    first, second, third = rig.be
+    publish(first, second)
+    until(lambda: not rig.is_disabled(first))
+    pauses(rig, second)
+    time.sleep(1.5)
+    publish(first, third)
+    ones, others = had(rig, 0.6)[:2]
+    assert ones > 0.6 * others
+
+
+def test_once_nobody_is_managed_nothing_wakes_the_actuator(make_rig):
+    rig = make_rig(best_effort=2)
+    in_turns(rig, 10_000, 10_000)
+    until(lambda: rig.actuator.counters().turns >= 3)
+    leave(rig)
+    time.sleep(0.1)
+    before = wakes_of(rig.actuator.pid)
+    time.sleep(0.5)
+    assert wakes_of(rig.actuator.pid) - before <= 2
 
 
 def switches_off(rig):
@@ -341,10 +395,8 @@ def test_a_long_pause_gives_no_claim_on_the_whole_gpu(make_rig):
     time.sleep(0.5)
     pauses(rig, rig.be[0], paused=False)
     until(lambda: not rig.is_disabled(rig.be[0]))
-    before = rig.actuator.turns()[0]
-    time.sleep(0.4)
-    had = [now - then for now, then in zip(rig.actuator.turns()[0], before, strict=True)]
-    assert had[1] > 0.5 * had[0]
+    first, second = had(rig, 0.4)[:2]
+    assert second > 0.5 * first
 
 
 def test_whoever_ends_a_turn_lets_another_have_one_though_it_was_served_least(make_rig):

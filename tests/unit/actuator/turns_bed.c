@@ -77,6 +77,8 @@ static void set_clock(__u64 now)
 
 void bed_begin(const struct ga_gpu *plan, __u64 now)
 {
+	__u32 pids[GA_MAX_TURNS] = {0};
+
 	memset(&actuator, 0, sizeof(actuator));
 	memset(&shared, 0, sizeof(shared));
 	memset(pauses_of, 0, sizeof(pauses_of));
@@ -85,11 +87,13 @@ void bed_begin(const struct ga_gpu *plan, __u64 now)
 	gpu->actuator = &actuator;
 	gpu->turn_since = now;
 	set_clock(now);
-	for (__u32 i = 0; i < plan->turn_count; i++)
+	for (__u32 i = 0; i < plan->turn_count; i++) {
+		pids[i] = i + 1;
 		actuator.groups[i] =
-		    (struct group){.used = true, .plan = {.pid = i + 1, .turn = i, .role = GA_ROLE_BE}};
+		    (struct group){.used = true, .plan = {.pid = pids[i], .turn = i, .role = GA_ROLE_BE}};
+	}
 	actuator.group_top = plan->turn_count;
-	turns_publish(gpu, plan, now);
+	turns_publish(gpu, plan, pids, now);
 }
 
 static struct pause *state_of(__u32 job)
