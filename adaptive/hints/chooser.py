@@ -30,6 +30,7 @@ class Chooser:
     _FRUITLESS, _RAREST = 16, 4  # looks that find no trigger until each next one is twice as rare, and how many times
     _KEEP = 4  # occurrences that survive a drift
     _SHORTEST_US, _LONGEST_US = 10_000.0, 1_000_000.0  # of a burst's limit
+    _UNSETTLED = 5  # such looks: until there are enough of the new leads to go by them alone
     _BETTER = 1.015  # what a new set must gain over the present one to replace it
 
     def __init__(
@@ -51,6 +52,7 @@ class Chooser:
         self._lengths: deque[float] = deque(maxlen=128)
         self._wait = self._LEARNING
         self._refined = 0
+        self._unsettled = 0
         self._fruitless = 0
         self._patience = 1  # refinements until all candidates are looked at again
         self._source: Trigger | None = None
@@ -90,6 +92,10 @@ class Chooser:
         """Choose at the next burst, among all candidates."""
         self._wait, self._patience, self._fruitless = 0, 1, 0
 
+    def unsettle(self) -> None:
+        """Bursts come a little later than the choice waits for: look at all candidates again and again for a while."""
+        self._unsettled, self._wait = self._UNSETTLED, min(self._wait, self._LEARNING)
+
     # ---- choosing
 
     @property
@@ -112,7 +118,8 @@ class Chooser:
             self._wait = self._REFINE
             why = "the program gives explicit hints, which outrank what was learned"
             return self._set(Choice("explicit", (self.announced.trigger(self.costs),), why=why))
-        sure = self.choice.state == "sure" and self.table.burst > self._YOUTH
+        sure = self.choice.state == "sure" and self.table.burst > self._YOUTH and not self._unsettled
+        self._unsettled = max(self._unsettled - 1, 0)
         self._wait = self._REFINE if sure else self._learning_wait()
         self._refined += 1
         if sure and not self._knows_better() and self._refined < self._patience and (kept := self._refine()):
@@ -122,7 +129,7 @@ class Chooser:
     def _learning_wait(self) -> int:
         """A process that nothing announces, or now this and now that, should cost little."""
         rarer = max(self._fruitless - self._FRUITLESS, 0)
-        is_new = self.table.burst <= self._YOUTH or self.choice.state == "drift"
+        is_new = self.table.burst <= self._YOUTH or self.choice.state == "drift" or self._unsettled > 0
         return (self._LEARNING if is_new else self._REFINE) << min(rarer, self._RAREST)
 
     def _look_around(self) -> bool:

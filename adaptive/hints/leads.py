@@ -53,6 +53,7 @@ class LeadWindow:
     """The last ``SIZE`` occurrences: each with its lead in µs (NEVER: none followed) and the number of its burst."""
 
     SIZE = 128
+    _MOVED = 0.25
     _RECENT = 12  # occurrences that must agree before older ones are forgotten
 
     __slots__ = ("_bursts", "_leads", "last_burst")
@@ -86,7 +87,11 @@ class LeadWindow:
         return zip(self._leads, self._bursts, strict=True)
 
     def follow_drift(self) -> bool:
-        """Forget older occurrences when the recent leads lie outside of all that was usual; True when it did."""
+        """Forget older occurrences when the recent leads are others than all that was usual; True when it did.
+
+        Leads that moved by less, as those of all wakes do when a service runs on another CPU, are no other ones: until
+        there are enough of them a candidate that still serves would count for nothing.
+        """
         if len(self) < 4 * self._RECENT:
             return False
         leads = list(self._leads)
@@ -94,7 +99,8 @@ class LeadWindow:
         before = sorted(lead for lead in leads[: -self._RECENT] if lead < NEVER)
         if len(before) < self._RECENT:
             return False
-        if quantile(before, 5) <= quantile(recent, 50) <= quantile(before, 95):
+        usual, median = quantile(before, 50), quantile(recent, 50)
+        if quantile(before, 5) <= median <= quantile(before, 95) or abs(median - usual) <= self._MOVED * usual:
             return False
         self.truncate(self._RECENT)
         return True

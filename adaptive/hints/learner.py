@@ -13,6 +13,7 @@ from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.hints.matching import NO_MATCH, Matching
 from gpsched.adaptive.hints.model import Choice, HintsReport, Trigger
 from gpsched.adaptive.hints.observations import (
+    PROBED,
     UNKNOWN,
     Copy,
     EventRecord,
@@ -61,6 +62,7 @@ class HintLearner:
         self._taken_us = 0.0  # when queued requests were taken last
         self._next_until = 0.0  # until when requests that waited at a burst's end keep the process busy
         self._ended_us = float("-inf")
+        self._woken_us = 0.0  # its last wake
         self._told_us = float("inf")  # the first wake since the last burst began that told of the next one
         self._earliest: Matcher | None = None
         self._gaps: deque[int] = deque(maxlen=16)
@@ -157,6 +159,8 @@ class HintLearner:
     def _on_wake(self, wake: Wake, now: float, out: list[Output]) -> None:
         if wake.kind <= WakeKind.ACCEPT:  # other kinds of wakes happen inside a synchronisation, too
             self._ended(self._segmenter.resume(wake.tid), out)
+        if wake.kind in PROBED:
+            self._woken_us = now
         busy = self._segmenter.start_us is not None or now < self._next_until
         group = self._table.occur(now, wake.kind, wake.tid, wake.descriptor, wake.size, busy)
         match = self._matching.of(group.key, wake)
@@ -188,9 +192,13 @@ class HintLearner:
         self._announced.launch(now)
         allowed = now - self._told_us >= self._chooser.costs.lead_us
         self._told_us = float("inf")
-        out.append(BurstBegan(now, self._reservations.launch(now, gap, call.tid), allowed))
+        queued = 0.0 < self._woken_us <= self._ended_us
+        reserved_us = self._reservations.launch(now, gap, call.tid, queued=queued)
+        out.append(BurstBegan(now, reserved_us, allowed))
         self._ask_again(out)
         self._clock.burst(now)
+        if self._reservations.hasty:
+            self._chooser.unsettle()
         if self._chooser.burst(now):
             self._adopt(out)
         elif self._earliest != self._chooser.earliest:

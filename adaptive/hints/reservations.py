@@ -29,10 +29,15 @@ class Reservations:
     _DRIFT = 5  # bad ones among them: far more than the 1 % that are expected
     _COMPANIONS = 32
     _TRUSTED = 0.95
+    _HASTY = 1.5  # limits after its trigger: a burst that comes then was announced all the same
+    _FORGIVEN = 8  # of those in a row
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
         self.expected_recall = 0.0
+        self.hasty = False
+        self._forgiven = 0
+        self._given_up: Window | None = None
         self._windows: deque[Window] = deque()
         self._recent: deque[bool] = deque(maxlen=self._RECENT)
         self._announced: deque[bool] = deque(maxlen=self._RECENT * 2)
@@ -83,8 +88,12 @@ class Reservations:
         self._windows = deque(window for window in self._windows if window.tid != tid)
         return len(self._windows) < before
 
-    def launch(self, time_us: float, gap_us: float, tid: int) -> float | None:
-        """A burst begins, ``gap_us`` after the last; return how long it has been reserved for, None when it was not."""
+    def launch(self, time_us: float, gap_us: float, tid: int, *, queued: bool = False) -> float | None:
+        """A burst begins, ``gap_us`` after the last; return how long it has been reserved for, None when it was not.
+
+        ``queued``: nothing woke the process since the last burst, so that nothing could announce this one. ``hasty``
+        tells then whether a reservation for it was given up shortly before it came.
+        """
         self._began_us = self._began_us or time_us
         self._now_us = time_us
         self.expire(time_us)
@@ -100,10 +109,24 @@ class Reservations:
         if not causes:
             causes, companions = companions, []
         margin = max((time_us - window.start_us for window in causes), default=-1.0)
-        self._judge(time_us, margin, gap_us, causes)
+        self.hasty = self._came_late(time_us) and not causes
+        self._forgiven = self._forgiven + 1 if self.hasty else 0 if causes else self._forgiven
+        if self.hasty and self._recent and self._forgiven <= self._FORGIVEN:
+            self._recent.pop()
+        self._judge(time_us, margin, gap_us, causes, queued=queued or self.hasty)
         self._companion = companions[-1] if companions else None
         self._windows = deque(companions + ahead if self.keep_companions else ahead)
         return margin if margin >= 0.0 else None
+
+    def _came_late(self, time_us: float) -> bool:
+        """Whether the burst comes shortly after its reservation was given up.
+
+        A service that has idled for long takes longer. Its trigger did announce the burst, and is no wrong one.
+        """
+        given_up, self._given_up = self._given_up, None
+        if given_up is None:
+            return False
+        return time_us <= given_up.occurred_us + self._HASTY * (given_up.until_us - given_up.occurred_us)
 
     def expire(self, now_us: float) -> bool:
         """Give up windows whose limit has passed; True when a reservation ended without a burst."""
@@ -121,6 +144,7 @@ class Reservations:
         self._false += 1
         self._waste += waste
         self._recent.append(False)
+        self._given_up = gone[-1]
         self._note(now_us, gone, "false", None, 0.0, waste)
         return True
 
@@ -167,7 +191,7 @@ class Reservations:
             waste_share=self._waste / elapsed,
         )
 
-    def _judge(self, time_us: float, margin: float, gap_us: float, causes: list[Window]) -> None:
+    def _judge(self, time_us: float, margin: float, gap_us: float, causes: list[Window], *, queued: bool) -> None:
         followed = self._companion is not None and time_us <= self._companion.until_us
         if self._companion is not None:
             self._followed.append(followed)
@@ -186,7 +210,7 @@ class Reservations:
         good = margin >= 0.8 * wanted
         if causes:
             self._recent.append(good)
-        if not followed:  # a burst right behind another may have lost its wake to that one
+        if not (followed or queued):  # a burst right behind another may have lost its wake to that one
             self._announced.append(bool(causes))
         result: Result = "none" if not causes else "in time" if good else "late"
         self._note(time_us, causes, result, margin if margin >= 0.0 else None, hidden, waste)

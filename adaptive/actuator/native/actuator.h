@@ -72,13 +72,14 @@ struct plan {
 	unsigned syncs_inside;
 	__u64 start_at, limit_at, launch_by, quiet_at, release_at; /* NEVER when not awaited */
 	__u64 reserved_at;
-	__u64 due_at;	   /* NEVER without due_us */
-	__u64 rate_ns;	   /* leaky bucket: the time at which it is empty */
-	__u32 hold;	   /* sequence number of the hold that runs, 0: none */
-	__u32 hold_asked;  /* of the last one asked for */
-	__u32 placed_tid;  /* the agent's thread, while it is to run where we do */
-	__u64 answer_by;   /* when it is to have launched its hold; NEVER without */
-	__u64 leave_until; /* it had not: until then it is left alone */
+	__u64 due_at;	  /* NEVER without due_us */
+	__u64 rate_ns;	  /* leaky bucket: the time at which it is empty */
+	__u32 hold;	  /* sequence number of the hold that runs, 0: none */
+	__u32 hold_asked; /* of the last one asked for */
+	__u32
+	    placed_tid; /* the agent's thread, while it is to run where we do, with a nice value that is not its own */
+	int placed_cpu, own_nice;
+	__u64 placed_until; /* perhaps not for longer */
 	struct ga_record record;
 	struct gs_event ahead; /* announces a burst after the present one; kind 0: none */
 	struct rhythm rhythm;
@@ -217,7 +218,6 @@ struct gs_hold_page *hold_map(int fd);
 void hold_unmap(struct gs_hold_page *page);
 void hold_ring(struct actuator *a, struct plan *p);
 void hold_release(struct actuator *a, struct plan *p);
-void hold_check(struct actuator *a, struct plan *p, __u64 now);
 void hold_leave(struct plan *p);
 __u64 hold_launched_ns(struct actuator *a, const struct plan *p);
 

@@ -325,7 +325,6 @@ static void take_forecast(struct actuator *a, struct plan *p, __u64 now)
 
 static void plan_tick(struct actuator *a, struct plan *p, __u64 now)
 {
-	hold_check(a, p, now);
 	if (has_forecast(p))
 		take_forecast(a, p, now);
 	if (p->phase == WAITING && now >= p->start_at)
@@ -366,7 +365,7 @@ __u64 burst_imminent(const struct actuator *a, __u64 now)
 	return start > now && start - now <= WATCH_NS ? start : now;
 }
 
-static __u64 phase_deadline(const struct plan *p, __u64 now)
+__u64 burst_deadline(const struct plan *p, __u64 now)
 {
 	if (has_forecast(p))
 		return 0;
@@ -375,9 +374,4 @@ static __u64 phase_deadline(const struct plan *p, __u64 now)
 	if (p->phase != RESERVED)
 		return NEVER;
 	return earlier(earlier(p->limit_at, p->launch_by), earlier(p->quiet_at, p->release_at));
-}
-
-__u64 burst_deadline(const struct plan *p, __u64 now)
-{
-	return earlier(phase_deadline(p, now), p->answer_by);
 }

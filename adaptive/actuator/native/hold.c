@@ -6,15 +6,15 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "../../agent/native/hold_page.h"
 
-#define AGENT_PRIORITY 1	/* below ours */
-#define ANSWER_NS 1000000ull	/* a hold is launched within 20 us */
-#define LEAVE_NS 10000000000ull /* then it is tried again */
+#define FIRST_NICE (-20)
+#define STAYS_NS 500000000ull /* an agent that has launched nothing for a second goes back by itself */
 
 /* The file belongs to a program that is not trusted: without the seal it could shrink it and kill us by SIGBUS. */
 struct gs_hold_page *hold_map(int fd)
@@ -51,14 +51,6 @@ static bool is_there(const struct plan *p)
 	return p->plan.agent_tid && !syscall(SYS_tgkill, p->plan.pid, p->plan.agent_tid, 0);
 }
 
-static void let_run(const struct plan *p, int policy, const cpu_set_t *cpus)
-{
-	struct sched_param priority = {.sched_priority = policy == SCHED_FIFO ? AGENT_PRIORITY : 0};
-
-	if (!sched_setscheduler((pid_t)p->plan.agent_tid, policy, &priority))
-		sched_setaffinity((pid_t)p->plan.agent_tid, sizeof(*cpus), cpus); /* not where its program may not */
-}
-
 /* Where its program may run; none if that has just ended. */
 static cpu_set_t program_cpus(const struct plan *p)
 {
@@ -70,55 +62,57 @@ static cpu_set_t program_cpus(const struct plan *p)
 }
 
 /*
- * Until it has launched, the agent's thread is to run where we do and before any other: this CPU is awake, and free as
- * soon as we wait again; others have probably slept since the last burst and take 30 to 200 us to wake. But it is not
- * to wait for a control that we are about to issue.
+ * The agent's thread is to run where we do and before any other: this CPU is awake, and free as soon as we wait again;
+ * others have probably slept since the last burst and take 30 to 200 us to wake. It stays there from hold to hold,
+ * since moving it costs 20 us, and runs for no more than that. It is no real-time thread: places that run programs in
+ * containers allow none, and one that waits, awake, for a lock would do so for ever. But it is not to wait for a
+ * control that we are about to issue.
  */
 static void place_agent(struct actuator *a, struct plan *p)
 {
-	__u64 now = now_ns();
+	pid_t tid = (pid_t)p->plan.agent_tid;
+	__u64 now = now_ns(), until = p->placed_until;
 	int cpu = sched_getcpu();
 	cpu_set_t here;
 
-	if (now < p->leave_until || next_retry(a, p->plan.gpu) <= now || cpu < 0 || cpu >= CPU_SETSIZE || !is_there(p))
+	if (next_retry(a, p->plan.gpu) <= now) {
+		hold_leave(p);
 		return;
+	}
+	p->placed_until = now + STAYS_NS;
+	if (p->placed_tid == p->plan.agent_tid && p->placed_cpu == cpu && now < until)
+		return;
+	if (cpu < 0 || cpu >= CPU_SETSIZE || !is_there(p))
+		return;
+	if (!p->placed_tid)
+		p->own_nice = getpriority(PRIO_PROCESS, (id_t)tid);
 	CPU_ZERO(&here);
 	CPU_SET(cpu, &here);
-	let_run(p, SCHED_FIFO, &here);
+	(void)!setpriority(PRIO_PROCESS, (id_t)tid, FIRST_NICE);
+	sched_setaffinity(tid, sizeof(here), &here); /* not where its program may not */
 	p->placed_tid = p->plan.agent_tid;
-	p->answer_by = now + ANSWER_NS;
+	p->placed_cpu = cpu;
 }
 
 /* As it was before. */
 void hold_leave(struct plan *p)
 {
+	pid_t tid = (pid_t)p->placed_tid;
 	cpu_set_t cpus;
 
 	if (!p->placed_tid)
 		return;
 	cpus = program_cpus(p);
-	if (p->placed_tid == p->plan.agent_tid && is_there(p))
-		let_run(p, SCHED_OTHER, &cpus);
+	if (p->placed_tid == p->plan.agent_tid && is_there(p)) {
+		(void)!setpriority(PRIO_PROCESS, (id_t)tid, p->own_nice);
+		sched_setaffinity(tid, sizeof(cpus), &cpus);
+	}
 	p->placed_tid = 0;
-	p->answer_by = NEVER;
 }
 
 static bool has_launched(const struct gs_hold_page *page, __u32 hold)
 {
 	return __atomic_load_n(&page->launched, __ATOMIC_ACQUIRE) == hold;
-}
-
-/* An agent that waits, awake, for a lock of the thread that it keeps from running would do so for ever. */
-void hold_check(struct actuator *a, struct plan *p, __u64 now)
-{
-	const struct gs_hold_page *page = page_of(a, p);
-	bool answered = !page || has_launched(page, p->hold_asked);
-
-	if (p->answer_by == NEVER || (!answered && now < p->answer_by))
-		return;
-	hold_leave(p);
-	if (!answered)
-		p->leave_until = now + LEAVE_NS;
 }
 
 static void ring(struct gs_hold_page *page)

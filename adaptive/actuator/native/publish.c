@@ -98,7 +98,7 @@ static struct plan *take_plan(struct actuator *a, const struct ga_plan *wanted)
 		if (a->plans[i].used)
 			continue;
 		found = &a->plans[i];
-		*found = (struct plan){.used = true, .answer_by = NEVER};
+		*found = (struct plan){.used = true};
 		if (i >= a->plan_top)
 			a->plan_top = i + 1;
 	}

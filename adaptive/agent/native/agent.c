@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,6 +33,8 @@ static struct {
 	struct holder holders[MAX_DEVICES];
 	int devices;
 	uint32_t launched, flag;	   /* the last hold launched, and released */
+	uint32_t hurried_for;		   /* the last one launched before the last look */
+	int nice;			   /* this thread's own */
 	uint64_t deadline;		   /* of the hold that runs */
 	uint64_t next_look, look_interval; /* for contexts that come and go */
 } agent;
@@ -89,16 +92,22 @@ static void publish_ready(void)
 	__atomic_store_n(&agent.page->ready, ready, __ATOMIC_RELEASE);
 }
 
-/* The actuator hurries this thread until a hold is launched, and may have died before it was done with that. */
+/*
+ * The actuator has this thread run before others and on its own CPU, and may have died. One that works would have asked
+ * for a hold meanwhile, or will do so again.
+ */
 static void run_as_others(void)
 {
-	struct sched_param ordinary = {0};
-	cpu_set_t cpus;
+	bool hurried = agent.hurried_for != agent.launched;
+	cpu_set_t own, cpus;
 
-	if (sched_getscheduler(0) == SCHED_OTHER || sched_setscheduler(0, SCHED_OTHER, &ordinary))
+	agent.hurried_for = agent.launched;
+	if (hurried || sched_getaffinity(0, sizeof(own), &own) || sched_getaffinity(getpid(), sizeof(cpus), &cpus))
 		return;
-	if (!sched_getaffinity(getpid(), sizeof(cpus), &cpus))
+	if (!CPU_EQUAL(&own, &cpus))
 		sched_setaffinity(0, sizeof(cpus), &cpus);
+	if (getpriority(PRIO_PROCESS, 0) != agent.nice)
+		(void)!setpriority(PRIO_PROCESS, 0, agent.nice);
 }
 
 static void look_for_contexts(uint64_t now)
@@ -168,6 +177,7 @@ static void *run(void *unused)
 {
 	(void)unused;
 	pthread_setname_np(pthread_self(), GS_HOLD_THREAD);
+	agent.nice = getpriority(PRIO_PROCESS, 0);
 	agent.look_interval = FIRST_LOOK_NS;
 	agent.deadline = NEVER;
 	agent.next_look = now_ns() + FIRST_LOOK_NS;

@@ -1,6 +1,7 @@
 """A program with a hold agent's page and thread, which launches nothing, but says that it did; or, if told, never.
 
-The page has, in place of errors, the policy by which the thread ran then, and on how many CPUs it might.
+The page has, in place of errors, by how much less than ``NICEST`` the thread's nice value was then, and on how many
+CPUs it might run.
 """
 
 import ctypes
@@ -16,6 +17,7 @@ from gpsched.adaptive.agent.page import Layout
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 PR_SET_NAME = 15
+OWN_NICE, NICEST = 5, 20
 
 
 def make_page():
@@ -29,9 +31,11 @@ def make_page():
 
 def serve(page, answers):
     ctypes.CDLL(None).prctl(PR_SET_NAME, b"gpsched-hold")
+    os.setpriority(os.PRIO_PROCESS, 0, OWN_NICE)
     while True:
         if answers and page.launched != page.wanted:
-            page.failures, page.last_error = os.sched_getscheduler(0), len(os.sched_getaffinity(0))
+            nice = os.getpriority(os.PRIO_PROCESS, 0)
+            page.failures, page.last_error = NICEST - nice, len(os.sched_getaffinity(0))
             page.launched_ns = time.monotonic_ns()
             page.launched = page.wanted
         time.sleep(0.0001)

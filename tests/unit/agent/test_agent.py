@@ -58,6 +58,7 @@ def run(folder, *arguments):
         "survives_fork_and_exec",
         "leaves_signals_alone",
         "runs_as_others_do_once_it_was_hurried",
+        "stays_hurried_while_it_works",
     ],
 )
 def test_program(fake_libcuda, program):
