@@ -32,6 +32,7 @@ from gpsched.adaptive.hints.outputs import BurstBegan, BurstEnded, ChoiceChanged
 from gpsched.adaptive.hints.report import build_report
 from gpsched.adaptive.hints.reservations import Reservations
 from gpsched.adaptive.hints.resumption import Respite
+from gpsched.adaptive.hints.unserved import Unserved
 
 
 Handler = Callable[[Any, float, list[Output]], None]
@@ -58,6 +59,7 @@ class HintLearner:
         self._reservations = Reservations(costs)
         self._chooser = Chooser(costs, self._table, self._clock, self._announced, self._reservations, self._segmenter)
         self._matching = Matching(self._chooser, self._announced)
+        self._unserved = Unserved()
         self._queued_us = 0.0  # last wake of the source
         self._taken_us = 0.0  # when queued requests were taken last
         self._next_until = 0.0  # until when requests that waited at a burst's end keep the process busy
@@ -161,6 +163,7 @@ class HintLearner:
             self._ended(self._segmenter.resume(wake.tid), out)
         if wake.kind in PROBED:
             self._woken_us = now
+            self._unserved.wake(wake.kind, wake.tid)
         busy = self._segmenter.start_us is not None or now < self._next_until
         group = self._table.occur(now, wake.kind, wake.tid, wake.descriptor, wake.size, busy)
         match = self._matching.of(group.key, wake)
@@ -189,6 +192,7 @@ class HintLearner:
         self._next_until = 0.0
         gap = max(now - self._ended_us, 0.0)
         self._table.claim(now, gap, call.tid)
+        self._unserved.launch(call.tid)
         self._announced.launch(now)
         allowed = now - self._told_us >= self._chooser.costs.lead_us
         self._told_us = float("inf")
@@ -299,11 +303,16 @@ class HintLearner:
         self._chooser.burst_ended(burst)
         out.append(BurstEnded(burst))
         self._count_gaps(burst, out)
-        source = self._chooser.choice.source
-        if source and waiting:
+        if waiting:
             self._on_wake(Wake(burst.end_us, UNKNOWN, WakeKind.BURST_END, size=waiting), burst.end_us, out)
             self._taken_us = burst.end_us
-            self._next_until = burst.end_us + source.limit_us
+            self._next_until = burst.end_us + self._patience_us
+
+    @property
+    def _patience_us(self) -> float:
+        """For how long at most a request that waited keeps the process busy before its launch."""
+        choice = self._chooser.choice
+        return max((each.limit_us for each in (choice.source, *choice.triggers[:1]) if each), default=0.0)
 
     def _count_gaps(self, burst: Burst, out: list[Output]) -> None:
         """The level is chosen by them, too."""
@@ -313,13 +322,17 @@ class HintLearner:
             out.append(ChoiceChanged(self._chooser.choice))
 
     def _waiting(self, burst: Burst) -> int:
-        """Whether requests came too late for this burst: 1 by their age at its launch, 2 by who took the others."""
+        """Whether requests came too late for this burst: 1 by their age at its launch, 2 by who took the others.
+
+        4: its thread had read them together with the one that it served.
+        """
+        read = 4 * (self._unserved.waits and self._table.bound(WakeKind.SOCKET_READ))
         source = self._chooser.choice.source
         if source is None:
-            return 0
+            return read
         young = self._queued_us > burst.start_us - source.young_us
         taken = self._ended_us <= self._taken_us <= burst.start_us and self._queued_us > self._taken_us
-        return young + 2 * taken
+        return young + 2 * taken + read
 
     def _adopt(self, out: list[Output]) -> None:
         self._matching.clear()

@@ -147,7 +147,7 @@ class Matcher(msgspec.Struct, frozen=True, gc=False):
     ``idle``: only the first such wake while neither a burst nor a reservation of the process is on.
     BURST_END means the end of a burst when requests are waiting; its "size" says how that is known: 1 if a wake of
     ``Choice.source`` came later than ``young_us`` before the burst's launch, 2 if later than the last one of
-    ``Choice.taker`` before it, 3 if both.
+    ``Choice.taker`` before it, 3 if both, 4 if the burst's thread has read more than it has served.
     """
 
     kind: WakeKind

@@ -199,3 +199,29 @@ def _hints(client: Client, pid: int) -> HintsView:
     found = next(view.hints for view in client.snapshot().processes if view.pid == pid)
     assert found is not None
     return found
+
+
+def test_requests_that_an_event_loop_reads_together_are_foreseen(client: Client, gpu: Device) -> None:
+    """At half of its peak: nothing wakes it for the second of two, whose reservation the daemon asks for."""
+    program = Path(__file__).with_name("http_service.py")
+    command = [sys.executable, str(program), str(HERE), f"{1000 * gpu.scale}", "4", "500"]
+    environment = dict(gpu.environment) | agent.environment()
+    load = ["--http", "--connections", "8"]
+    with Service(command, environment, generator=load) as service, cuda_job(gpu.environment) as job:
+        favour(service.pid)
+        client.attach(service.pid, "lc")
+        client.attach(job.pid, "be")
+        service.run(4 * LEARN, 2 * RATE, "poisson")
+        before = _hints(client, service.pid)
+        service.run(2 * REQUESTS, 2 * RATE, "poisson")
+        hints, report = _hints(client, service.pid), client.hints(service.pid)
+        client.detach(service.pid)
+        client.detach(job.pid)
+        assert service.finish().ok
+        assert job.finish().ok
+    together = next(each for each in report.candidates if each.trigger == "burst_end")
+    assert together.chosen
+    assert together.precision > 0.9
+    bursts = hints.bursts - before.bursts
+    print(f"{hints.unreserved - before.unreserved} of {bursts} unreserved, {together.recall:.0%} read with another")
+    assert hints.unreserved - before.unreserved < 0.6 * together.recall * bursts
