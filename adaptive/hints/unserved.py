@@ -1,7 +1,8 @@
 """Requests that a thread has read and not begun to serve.
 
 An event loop reads all that has come, then serves one request after the other without waiting in between: nothing wakes
-it for the second, but it is known since it was read. Once the thread has slept, all are served.
+it for the second, but it is known since it was read. Once the thread has slept, all are served; of a thread that nobody
+sees sleep nothing is known.
 """
 
 from gpsched.adaptive.hints.observations import WAKINGS, WakeKind
@@ -24,11 +25,11 @@ class Unserved:
     def wake(self, kind: WakeKind, tid: int) -> None:
         """A thread read a request, or is being woken out of its sleep."""
         if kind in WAKINGS:
-            self._read.pop(tid, None)
-        elif kind == WakeKind.SOCKET_READ:
             if len(self._read) >= self.THREADS:
                 self._read.clear()
-            self._read[tid] = self._read.get(tid, 0) + 1
+            self._read[tid] = 0
+        elif kind == WakeKind.SOCKET_READ and tid in self._read:
+            self._read[tid] += 1
 
     def launch(self, tid: int) -> None:
         """A thread begins a burst."""

@@ -76,8 +76,7 @@ struct plan {
 	__u64 rate_ns;	  /* leaky bucket: the time at which it is empty */
 	__u32 hold;	  /* sequence number of the hold that runs, 0: none */
 	__u32 hold_asked; /* of the last one asked for */
-	__u32
-	    placed_tid; /* the agent's thread, while it is to run where we do, with a nice value that is not its own */
+	__u32 placed_tid; /* the agent's thread, while it is to run where we do */
 	int placed_cpu, own_nice;
 	__u64 placed_until; /* perhaps not for longer */
 	struct ga_record record;
