@@ -30,6 +30,19 @@ def _privileges(host: Host) -> Finding:
     return missing(f"lacks {', '.join(lacking)}") if lacking else ok("may load BPF programs and copy descriptors")
 
 
+def _real_time(host: Host) -> Finding:
+    """Control groups may refuse it to who has the capability."""
+    refused = not host.has_capability("CAP_SYS_NICE")
+    if host.real and not refused:
+        policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
+        try:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+            os.sched_setscheduler(0, policy, priority)
+        except PermissionError:
+            refused = True
+    return degraded("refused: the actuator has a nice value instead") if refused else ok("the actuator runs first")
+
+
 def _pids(host: Host) -> Finding:
     try:
         if host.real:
@@ -224,6 +237,16 @@ RULES = (
         "apt install linux-headers-amd64 (Ubuntu: linux-headers-generic)",
         "those of 5.15, 6.1 and 6.8 on Linux 6.18",
         _headers,
+    ),
+    Rule(
+        "realtime",
+        "Real-time priorities",
+        (),
+        "on busy CPUs reservations may begin later",
+        "boot with rt_group_sched=0, or give its control group cpu.rt_runtime_us; in a container, CAP_SYS_NICE",
+        "refused: Linux 6.18, an H200 in a container",
+        _real_time,
+        optional=True,
     ),
     Rule(
         "freezer",

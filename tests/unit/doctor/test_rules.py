@@ -62,6 +62,7 @@ def test_a_good_machine_is_healthy(tmp_path: Path) -> None:
         ("container", {".dockerenv": ""}, "degraded", "runs in a container (/.dockerenv)", "--pid=host"),
         ("container", {"run/.containerenv": ""}, "degraded", "(/run/.containerenv)", "--privileged"),
         ("privileges", {"proc/self/status": "CapEff:\t0\n"}, "missing", "CAP_SYS_PTRACE", "sudo"),
+        ("realtime", {"proc/self/status": "CapEff:\t0\n"}, "degraded", "a nice value instead", "rt_group_sched=0"),
         ("ptrace", {"proc/sys/kernel/yama/ptrace_scope": "3\n"}, "missing", "nobody may trace", "reboot"),
         ("btf", {"sys/kernel/btf/vmlinux": None}, "missing", "vmlinux", "CONFIG_DEBUG_INFO_BTF"),
         (
@@ -193,6 +194,23 @@ def test_every_rule_says_what_is_lost_and_what_to_do() -> None:
         assert rule.fix, rule.name
         assert rule.tried, rule.name
         assert set(rule.levels) <= set(LADDER)
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_real_time_is_tried_and_left_as_it_was(monkeypatch: pytest.MonkeyPatch, refused: bool) -> None:
+    """A control group may refuse it to root, as an H200's container did."""
+    tried: list[int] = []
+
+    def schedule(_pid: int, policy: int, _priority: os.sched_param) -> None:
+        if refused:
+            raise PermissionError
+        tried.append(policy)
+
+    monkeypatch.setattr(os, "sched_setscheduler", schedule)
+    monkeypatch.setattr(Host, "has_capability", lambda _host, _name: True)
+    found = _ask(Host(), "realtime")
+    assert found.state == ("degraded" if refused else "ok")
+    assert tried == ([] if refused else [os.SCHED_FIFO, os.sched_getscheduler(0)])
 
 
 def test_the_portability_page_is_up_to_date() -> None:
