@@ -49,6 +49,25 @@ def test_a_burst_that_is_told_of_late_has_its_own_reservation() -> None:
     assert (found.margin.view().sum_us, found.unreserved) == (250.0 + 300.0, 0)
 
 
+def test_bursts_of_a_time_without_reservations_are_judged_in_that_time() -> None:
+    """They were counted with those that came later, as if the reservations of then had missed them."""
+    found = Foresight()
+    for number in range(40):
+        found.began(1000.0 + number * 100_000.0, True)
+    assert 24 <= found.unreserved == found.allowed_unreserved < 40
+    found.reservation(record(3_900_900, 3_901_000, 3_902_000), None)  # of the last one
+    assert (found.unreserved, sum(found.margin.view().counts)) == (39, 1)
+
+
+def test_a_long_burst_waits_for_its_reservation() -> None:
+    found = Foresight()
+    found.began(1_000.0, True)
+    found.began(1_201_000.0, True)
+    found.reservation(record(700, 1_000, 1_000_900), None)
+    found.reservation(record(1_200_700, 1_201_000, 1_300_000), None)
+    assert (sum(found.margin.view().counts), found.unreserved) == (2, 0)
+
+
 def test_reservations_without_a_launch_are_in_vain() -> None:
     found = Foresight()
     for one in (
