@@ -53,14 +53,15 @@ def quality(report: HintsReport, last: HintsView, reserved: Reserved, blocks: Se
     first = report.choice.triggers[0] if report.choice.triggers else None
     leads = first.lead_us if first else {}
     block_us = sum(block.real_s for block in blocks) / scale * 1e6
+    tried = reserved.reservations > 0  # else nobody tried, and the shares would be 0 of all
     return Hints(
         trigger=str(first.matcher) if first else None,
         lead_us={name: leads[name] / scale for name in ("p1", "p50", "p99") if name in leads},
         learned_after=report.learned_after,
-        early_share=reserved.early / reserved.bursts if reserved.bursts else None,
-        in_vain_share=reserved.in_vain / reserved.reservations if reserved.reservations else None,
-        wasted_share=reserved.wasted_us / block_us if reserved.reservations and block_us else None,
-        allowed_share=reserved.allowed / reserved.bursts if reserved.bursts else None,
-        allowed_early_share=reserved.allowed_early / reserved.allowed if reserved.allowed else None,
+        early_share=reserved.early / reserved.bursts if tried and reserved.bursts else None,
+        in_vain_share=reserved.in_vain / reserved.reservations if tried else None,
+        wasted_share=reserved.wasted_us / block_us if tried and block_us else None,
+        allowed_share=reserved.allowed / reserved.bursts if tried and reserved.bursts else None,
+        allowed_early_share=reserved.allowed_early / reserved.allowed if tried and reserved.allowed else None,
         reacted_us=last.reacted_us,
     )

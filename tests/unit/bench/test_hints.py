@@ -48,3 +48,4 @@ def test_quality_of_hints_is_told_on_the_gpus_clock() -> None:
     )
     nothing = quality(learner.report(), HintsView(state="learning"), added(None, None, before, 5.0), [block], 5.0)
     assert (nothing.trigger, nothing.learned_after, nothing.in_vain_share) == (None, None, None)
+    assert (nothing.early_share, nothing.allowed_share) == (None, None), "who never reserves foresees nothing"
