@@ -169,24 +169,31 @@ def test_jobs_in_turns_gain_from_fewer_switches(client: Client, gpu: Device, job
     assert all(rate > 0.6 * fair for rate in case.job_rates)  # a measurement is few turns long
 
 
-def test_an_asyncio_http_service_is_foreseen(client: Client, gpu: Device) -> None:
-    """How early each burst is reserved, and by what, is a matter of the machine's load here: it scatters the leads."""
+@contextlib.contextmanager
+def _http_service(client: Client, gpu: Device, kernel_us: int, connections: int) -> Iterator[Service]:
+    """An asyncio service of four kernels a request, managed beside a job; both verify their state at the end."""
     program = Path(__file__).with_name("http_service.py")
-    command = [sys.executable, str(program), str(HERE), f"{1000 * gpu.scale}", "4", "100"]
+    command = [sys.executable, str(program), str(HERE), f"{1000 * gpu.scale}", "4", str(kernel_us)]
     environment = dict(gpu.environment) | agent.environment()
-    load = ["--http", "--connections", "4"]
+    load = ["--http", "--connections", str(connections)]
     with Service(command, environment, generator=load) as service, cuda_job(gpu.environment) as job:
-        favour(service.pid)
-        favour(job.pid)
+        for workload in (service, job):
+            favour(workload.pid)
         client.attach(service.pid, "lc")
         client.attach(job.pid, "be")
-        service.run(LEARN, RATE / 2, "poisson")
-        service.run(REQUESTS, RATE / 2, "poisson")
-        hints, report = _hints(client, service.pid), client.hints(service.pid)
+        yield service
         client.detach(service.pid)
         client.detach(job.pid)
         assert service.finish().ok
         assert job.finish().ok
+
+
+def test_an_asyncio_http_service_is_foreseen(client: Client, gpu: Device) -> None:
+    """How early each burst is reserved, and by what, is a matter of the machine's load here: it scatters the leads."""
+    with _http_service(client, gpu, kernel_us=100, connections=4) as service:
+        service.run(LEARN, RATE / 2, "poisson")
+        service.run(REQUESTS, RATE / 2, "poisson")
+        hints, report = _hints(client, service.pid), client.hints(service.pid)
     assert report.learned_after is not None
     assert report.learned_after <= 50
     assert hints.bursts >= 0.9 * (LEARN + REQUESTS)  # requests that came together may share one
@@ -203,22 +210,11 @@ def _hints(client: Client, pid: int) -> HintsView:
 
 def test_requests_that_an_event_loop_reads_together_are_foreseen(client: Client, gpu: Device) -> None:
     """At half of its peak: nothing wakes it for the second of two, whose reservation the daemon asks for."""
-    program = Path(__file__).with_name("http_service.py")
-    command = [sys.executable, str(program), str(HERE), f"{1000 * gpu.scale}", "4", "500"]
-    environment = dict(gpu.environment) | agent.environment()
-    load = ["--http", "--connections", "8"]
-    with Service(command, environment, generator=load) as service, cuda_job(gpu.environment) as job:
-        favour(service.pid)
-        client.attach(service.pid, "lc")
-        client.attach(job.pid, "be")
+    with _http_service(client, gpu, kernel_us=500, connections=8) as service:
         service.run(4 * LEARN, 2 * RATE, "poisson")
         before = _hints(client, service.pid)
         service.run(2 * REQUESTS, 2 * RATE, "poisson")
         hints, report = _hints(client, service.pid), client.hints(service.pid)
-        client.detach(service.pid)
-        client.detach(job.pid)
-        assert service.finish().ok
-        assert job.finish().ok
     together = next(each for each in report.candidates if each.trigger == "burst_end")
     assert together.chosen
     assert together.precision > 0.9

@@ -61,6 +61,13 @@ static cpu_set_t program_cpus(const struct plan *p)
 	return cpus;
 }
 
+/* A process on two GPUs has two plans and one agent: what another plan gave its thread is not its own. */
+static int own_nice(struct actuator *a, __u32 tid)
+{
+	for_each_plan(a, other) if (other->placed_tid == tid) return other->own_nice;
+	return getpriority(PRIO_PROCESS, (id_t)tid);
+}
+
 /*
  * The agent's thread is to run where we do and before any other: this CPU is awake, and free as soon as we wait again;
  * others have probably slept since the last burst and take 30 to 200 us to wake. It stays there from hold to hold,
@@ -85,7 +92,7 @@ static void place_agent(struct actuator *a, struct plan *p)
 	if (cpu < 0 || cpu >= CPU_SETSIZE || !is_there(p))
 		return;
 	if (!p->placed_tid)
-		p->own_nice = getpriority(PRIO_PROCESS, (id_t)tid);
+		p->own_nice = own_nice(a, p->plan.agent_tid);
 	CPU_ZERO(&here);
 	CPU_SET(cpu, &here);
 	(void)!setpriority(PRIO_PROCESS, (id_t)tid, FIRST_NICE);

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from gpsched.adaptive.actuator import Mechanism, Trigger
+from gpsched.adaptive.actuator import GpuPlan, Mechanism, Trigger
 from gpsched.adaptive.actuator.slots import find_agent
 from gpsched.adaptive.agent.page import Layout
 from gpsched.adaptive.probes.events import Hint, Kind, encode_hint
@@ -93,6 +93,20 @@ def test_an_agent_is_let_go_with_its_plan(make_held):
     held.hold()
     held.rig.publish()
     until(held.is_as_before)
+
+
+def test_an_agent_of_two_plans_is_let_go_with_the_last(make_held):
+    """A process on two GPUs: what one plan had given it was taken for its own by the other."""
+    held = make_held()
+    rig = held.rig
+    plans = [rig.plan(Mechanism.HOLD, launch_within_us=20_000, gpu=gpu) for gpu in range(2)]
+    rig.publish(*plans, members=[rig.member(rig.lc)], gpus=(GpuPlan(), GpuPlan()))
+    rig.trigger()
+    until(held.runs_first)
+    rig.publish()
+    until(held.is_as_before)
+    time.sleep(0.05)
+    assert held.is_as_before()
 
 
 def test_an_agent_is_let_go_with_the_actuator(make_held):

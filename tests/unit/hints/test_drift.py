@@ -52,7 +52,7 @@ def test_a_changed_lead_is_learned_within_fifty_bursts(before: tuple[float, floa
 
 @pytest.mark.parametrize("grows_us", [120.0, 250.0])
 def test_a_service_that_takes_longer_after_a_pause_is_reserved_for_all_the_same(grows_us: float) -> None:
-    """Its caches are cold. On an H200 five such bursts had everything learned anew, some 30 bursts without a hold."""
+    """Its caches are cold. Five such bursts had everything learned anew, some 30 bursts without a hold."""
     learner = HintLearner()
     run(learner, loop(350.0))
     stream = loop(350.0 + grows_us, start=20e6)

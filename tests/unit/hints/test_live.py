@@ -96,6 +96,20 @@ def test_services_on_an_h200_are_foreseen_as_far_as_their_leads_allow(
     assert sum(early_allowed) >= allowed_ * len(early_allowed)
 
 
+def test_requests_that_an_h200s_service_reads_together_are_foreseen() -> None:
+    """An asyncio server at 100/s (Poisson): 49 of 450 bursts had no reservation, 77 % were early."""
+    (part,) = trace.read(Path(__file__).parent / "traces" / "h200-2026-11-30-together.gz")
+    observed = judge.observations(part)
+    launches = judge.first_launches(observed)
+    judged = judge.judge(HintLearner(COSTS), observed, launches)
+    margins, early = judged.margins[judge.WARM_UP :], judged.early(set(launches))
+    assert len(margins) == 450
+    assert sum(margin < 0.0 for margin in margins) <= 10
+    assert sum(early) >= 0.84 * len(early)
+    assert judged.vain <= 0.01 * judged.reservations
+    assert judged.waste_us <= 0.01 * judged.counted_us
+
+
 SERVERS: dict[str, Callable[[list[float], random.Random], Stream]] = {
     "plain": plain_loop,
     "asyncio": asyncio_server,
