@@ -54,7 +54,8 @@ class Levels:
         level, reason = choose_level(prospects, process.mechanism, waste_budget)
         process.hint_reason = "; ".join((reason, *refusals))
         if level != process.mechanism:
-            log.info("pid %d: level %s, %s", process.pid, level, process.hint_reason)
+            learned = f" ({learner.chosen().why})" if level == "timeslice" else ""
+            log.info("pid %d: level %s, %s%s", process.pid, level, process.hint_reason, learned)
         process.mechanism = level
         learner.set_costs(self._costs[level if level != "timeslice" else available[-1]])
 

@@ -164,6 +164,12 @@ class CandidateTable:
             candidate.window.truncate(keep)
             candidate.idle.truncate(keep)
 
+    def retime(self, recent: int) -> None:
+        """Go by the leads of the newest ``recent`` occurrences of every candidate."""
+        for candidate in self._candidates.values():
+            candidate.window.retime(recent)
+            candidate.idle.retime(recent)
+
     def _add_group(self, key: Key) -> Group:
         if len(self._groups) >= self.GROUPS:
             self._evict_groups()

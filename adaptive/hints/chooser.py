@@ -75,13 +75,20 @@ class Chooser:
             self._lengths.append(burst.end_us - burst.start_us)
 
     def check_drift(self) -> bool:
-        """Fall back to the first launch when the choice's outcomes are not what was expected; True when it did."""
-        if not self.choice.triggers or self.choice.state == "explicit" or not self.reservations.drifted:
+        """Fall back to the first launch when the choice's outcomes are not what was expected; True when it did.
+
+        Where bursts only come sooner after what announces them, the new leads are all that has to be learned.
+        """
+        drift = self.reservations.drift
+        if not drift or not self.choice.triggers or self.choice.state == "explicit":
             return False
         self.drifts += 1
         self._fruitless = 0
-        self.table.truncate(self._KEEP)
-        why = f"{self.choice.triggers[0].matcher} no longer announces bursts as it did; learning again"
+        if late := self.reservations.late:
+            self.table.retime(late)
+        else:
+            self.table.truncate(self._KEEP)
+        why = f"{self.choice.triggers[0].matcher} no longer announces bursts as it did ({drift}); learning again"
         return self._set(Choice("drift", why=f"{why}; the GPU is taken at the first launch"))
 
     def reset(self) -> None:

@@ -56,9 +56,10 @@ class LeadWindow:
     _MOVED = 0.25
     _RECENT = 12  # occurrences that must agree before older ones are forgotten
 
-    __slots__ = ("_bursts", "_leads", "last_burst")
+    __slots__ = ("_bursts", "_leads", "_own", "last_burst")
 
     def __init__(self) -> None:
+        self._own = 0  # of the newest: the older ones have leads that are lent
         self._leads: deque[float] = deque(maxlen=self.SIZE)
         self._bursts: deque[int] = deque(maxlen=self.SIZE)
         self.last_burst = 0
@@ -70,6 +71,7 @@ class LeadWindow:
         """Record one occurrence."""
         self._leads.append(lead_us)
         self._bursts.append(burst)
+        self._own += 1
         self.last_burst = burst
 
     def fingerprint(self) -> int:
@@ -87,11 +89,12 @@ class LeadWindow:
         return zip(self._leads, self._bursts, strict=True)
 
     def follow_drift(self) -> bool:
-        """Forget older occurrences when the recent leads are others than all that was usual; True when it did.
+        """Go by the recent leads alone when they are others than all that was usual; True when it did.
 
-        Leads that moved by less, as those of all wakes do when a service runs on another CPU, are no other ones: until
-        there are enough of them a candidate that still serves would count for nothing.
+        Leads that moved by less, as those of all wakes do when a service runs on another CPU, are no other ones.
         """
+        if self._own < len(self):
+            self._lend()
         if len(self) < 4 * self._RECENT:
             return False
         leads = list(self._leads)
@@ -102,8 +105,24 @@ class LeadWindow:
         usual, median = quantile(before, 50), quantile(recent, 50)
         if quantile(before, 5) <= median <= quantile(before, 95) or abs(median - usual) <= self._MOVED * usual:
             return False
-        self.truncate(self._RECENT)
+        self.retime(self._RECENT)
         return True
+
+    def retime(self, recent: int) -> None:
+        """Go by the last ``recent`` leads, and those to come: of older occurrences it is known what they announced."""
+        self._own = min(recent, len(self))
+        self._lend()
+
+    def _lend(self) -> None:
+        """Older occurrences have the leads of the newer ones, in turn; forget them where no burst follows most of those."""
+        leads = list(self._leads)
+        own = [lead for lead in leads[len(leads) - self._own :] if lead < NEVER]
+        if 2 * len(own) <= self._own:
+            self.truncate(self._own)
+            return
+        for i, lead in enumerate(leads[: len(leads) - self._own]):
+            if lead < NEVER:
+                self._leads[i] = own[i % len(own)]
 
 
 def quantile(ordered: Sequence[float], percent: float) -> float:

@@ -72,7 +72,7 @@ class PeriodicPredictor:
     def _lock(self, time_us: float) -> None:
         if self._known_again():
             self._agreed.extend([True] * self._AGAIN)
-            self._expect(time_us)
+            self._expect(self._usual(time_us, self._AGAIN))
             return
         self._wait = max(self._wait - 1, 0)
         if len(self._intervals) < self.MINIMUM or self._wait:
@@ -87,7 +87,7 @@ class PeriodicPredictor:
         self.period_us = self._refine(period)
         self._agreed.extend(agreed)
         self._usual_us = self._STEP * period
-        self._expect(time_us)
+        self._expect(self._usual(time_us, self._AGAIN))
 
     def _known_again(self) -> bool:
         """Whether the last intervals are those of the last rhythm."""
@@ -113,6 +113,16 @@ class PeriodicPredictor:
         self._errors.clear()
         self._missed = 0
         self.next_us = time_us + self.period_us
+
+    def _usual(self, time_us: float, intervals: int) -> float:
+        """When the last burst was due by it and those before: one that was held up must not set the phase."""
+        due = [time_us]
+        for interval in list(self._intervals)[: -intervals - 1 : -1]:
+            steps = max(round(interval / self.period_us), 1)
+            if steps > self._MISSES:
+                break  # a pause, after which the phase is another
+            due.append(due[-1] + steps * self.period_us - interval)
+        return median(due)
 
     def _refine(self, period: float) -> float:
         """Average over the intervals, each divided by the number of periods that it spans."""

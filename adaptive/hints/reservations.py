@@ -8,6 +8,7 @@ from collections import deque
 
 from gpsched.adaptive.hints.costs import Costs
 from gpsched.adaptive.hints.model import Outcome, Past, Result, Trigger
+from gpsched.adaptive.hints.observations import WakeKind
 
 
 class Window:
@@ -37,9 +38,10 @@ class Reservations:
         self.expected_recall = 0.0
         self.hasty = False
         self._forgiven = 0
+        self._stopped = False  # a reservation was in vain since the last burst
         self._given_up: Window | None = None
         self._windows: deque[Window] = deque()
-        self._recent: deque[bool] = deque(maxlen=self._RECENT)
+        self._recent: deque[Result] = deque(maxlen=self._RECENT)
         self._announced: deque[bool] = deque(maxlen=self._RECENT * 2)
         self._companion: Window | None = None
         self._followed: deque[bool] = deque(maxlen=self._COMPANIONS)
@@ -97,6 +99,7 @@ class Reservations:
         self._began_us = self._began_us or time_us
         self._now_us = time_us
         self.expire(time_us)
+        self._stopped = False
         causes: list[Window] = []
         companions: list[Window] = []
         ahead: list[Window] = []  # for a later burst: of the clock, and of other threads
@@ -129,7 +132,10 @@ class Reservations:
         return time_us <= given_up.occurred_us + self._HASTY * (given_up.until_us - given_up.occurred_us)
 
     def expire(self, now_us: float) -> bool:
-        """Give up windows whose limit has passed; True when a reservation ended without a burst."""
+        """Give up windows whose limit has passed; True when a reservation ended without a burst.
+
+        Requests that stop leave several of the clock in vain, which has one cause and counts once.
+        """
         if not self._windows:
             return False
         gone = [window for window in self._windows if window.until_us < now_us]
@@ -143,7 +149,9 @@ class Reservations:
         self._made += 1
         self._false += 1
         self._waste += waste
-        self._recent.append(False)
+        if not (self._stopped and gone[-1].trigger.matcher.kind == WakeKind.CLOCK):
+            self._recent.append("false")
+        self._stopped = True
         self._given_up = gone[-1]
         self._note(now_us, gone, "false", None, 0.0, waste)
         return True
@@ -169,12 +177,21 @@ class Reservations:
         self._companion = None
 
     @property
-    def drifted(self) -> bool:
-        """Whether the outcomes are far from what was expected of the choice."""
-        if self._recent.count(False) >= self._DRIFT:
-            return True
+    def drift(self) -> str:
+        """How the outcomes are far from what was expected of the choice; empty while they are not."""
+        late, false = self._recent.count("late"), self._recent.count("false")
+        if late + false >= self._DRIFT:
+            return f"of the last {len(self._recent)} reservations {late} came too late and {false} in vain"
         missing = self._announced.count(False)
-        return missing > (1.0 - self.expected_recall) * len(self._announced) + self._RECENT / 2
+        if missing > (1.0 - self.expected_recall) * len(self._announced) + self._RECENT / 2:
+            return f"{missing} of the last {len(self._announced)} bursts came unannounced"
+        return ""
+
+    @property
+    def late(self) -> int:
+        """How many of the last reservations came too late, where it is mostly by those that the outcomes differ; else 0."""
+        late, false = self._recent.count("late"), self._recent.count("false")
+        return late if late > false and late + false >= self._DRIFT else 0
 
     def outcome(self) -> Outcome:
         """Return all counts since the start."""
@@ -208,11 +225,11 @@ class Reservations:
         self._in_time += margin >= self.costs.need_us
         wanted = min((min(self.costs.need_us, w.trigger.margin_us) for w in causes), default=self.costs.need_us)
         good = margin >= 0.8 * wanted
+        result: Result = "none" if not causes else "in time" if good else "late"
         if causes:
-            self._recent.append(good)
+            self._recent.append(result)
         if not (followed or queued):  # a burst right behind another may have lost its wake to that one
             self._announced.append(bool(causes))
-        result: Result = "none" if not causes else "in time" if good else "late"
         self._note(time_us, causes, result, margin if margin >= 0.0 else None, hidden, waste)
 
     def recent(self) -> list[Past]:

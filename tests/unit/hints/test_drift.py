@@ -7,8 +7,9 @@ from itertools import pairwise
 import pytest
 
 from gpsched.adaptive.hints.chooser import Chooser
+from gpsched.adaptive.hints.costs import LEVELS
 from gpsched.adaptive.hints.learner import HintLearner
-from gpsched.adaptive.hints.observations import Copy, Launch, SyncEnter, SyncReturn, SyncScope, Wake, WakeKind
+from gpsched.adaptive.hints.observations import Copy, Launch, SyncEnter, SyncReturn, SyncScope, Tick, Wake, WakeKind
 from gpsched.adaptive.hints.outputs import ChoiceChanged
 from tests.unit.hints.obedient import Quality, run, with_ticks
 from tests.unit.hints.streams import Stream, arrivals, asyncio_server, plain_loop
@@ -72,6 +73,42 @@ def test_leads_of_all_wakes_that_grow_a_little_leave_them_usable() -> None:
             if isinstance(output, ChoiceChanged):
                 kinds |= {trigger.matcher.kind for trigger in output.choice.triggers} or {None}
     assert kinds.isdisjoint({WakeKind.COPY_H2D, None})
+
+
+@pytest.mark.parametrize("seed", [*range(8), 26, 39])
+def test_a_clock_that_stops_and_starts_again_is_trusted_as_before(seed: int) -> None:
+    """Three reservations in vain when requests stop, and two late when they came back, had everything learned anew.
+
+    Late ones came from a first burst that was held up, by which the rhythm's phase was set.
+    """
+    rng, learner, start = random.Random(seed), HintLearner(), 1e6
+    for _ in range(2):
+        phase = rng.uniform(0.0, 10_000.0)
+        stream = plain_loop(
+            [start + phase + i * 10_000.0 for i in range(200)], rng, prepare=lambda _: 0.0, work=lambda _: 2_400.0
+        )
+        run(learner, stream)
+        assert WakeKind.CLOCK in {trigger.matcher.kind for trigger in learner.chosen().triggers}
+        start = stream.bursts[-1].launch_us + 20e6
+        run(learner, Stream([Tick(at) for at in range(int(start - 20e6), int(start), 4_000)]))
+    assert learner.report().drifts == 0
+
+
+def test_leads_that_shrink_are_followed_without_forgetting_what_announces_bursts() -> None:
+    """Sixteen bursts of the new ones were awaited, and the level was lost meanwhile."""
+    learner = HintLearner()
+    run(learner, loop(400.0))
+    gain, _ = learner.expected(LEVELS["hold"])
+    stream = loop(280.0, start=6e6)
+    launches, bursts, without = {truth.launch_us for truth in stream.bursts}, 0, []
+    for observation in with_ticks(stream.sorted(), 4_000.0):
+        learner.observe(observation)
+        if observation.time_us in launches:
+            bursts += 1
+            without += [bursts] if not learner.chosen().triggers else []
+            assert learner.expected(LEVELS["hold"])[0] > 0.5 * gain
+    assert learner.report().drifts == 1
+    assert len(without) <= 5
 
 
 def test_requests_that_were_queued_are_no_sign_of_drift() -> None:

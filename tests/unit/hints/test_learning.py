@@ -4,6 +4,8 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpsched.adaptive.hints import choose
 from gpsched.adaptive.hints.candidates import CandidateTable
@@ -178,12 +180,33 @@ def test_occurrences_without_a_burst_lower_the_precision() -> None:
     assert "followed by no burst" in str(choose.objection(Matcher(WakeKind.PIPE), found, COSTS))
 
 
-def test_a_lead_that_drifts_forgets_the_older_ones() -> None:
+def test_a_lead_that_drifts_forgets_the_older_ones_but_not_what_they_announced() -> None:
     drifting = window([1_000.0 + i for i in range(60)] + [3_000.0 + i for i in range(12)])
     assert drifting.follow_drift()
-    assert len(drifting) == 12
+    assert len(drifting) == 72
+    assert {lead for lead, _ in drifting.occurrences()} == {3_000.0 + i for i in range(12)}
+    for number in range(73, 80):  # each new one counts for as much as the twelve
+        drifting.add(3_500.0, number)
+    drifting.follow_drift()
+    lent = [lead for lead, _ in drifting.occurrences()][:60]
+    assert lent.count(3_500.0) == pytest.approx(60 * 7 / 19, abs=4)
     mixed = window([1_000.0 if i % 2 else 3_000.0 + i for i in range(100)])
     assert not mixed.follow_drift()
+
+
+@given(st.lists(st.sampled_from([NEVER, 100.0, 200.0, 350.0]), max_size=200), st.integers(1, 20))
+def test_other_leads_leave_what_was_announced(leads: list[float], recent: int) -> None:
+    moved = window(leads)
+    before = list(moved.occurrences())
+    moved.retime(recent)
+    after, newest = list(moved.occurrences()), before[-recent:]
+    followed = {lead for lead, _ in newest} - {NEVER}
+    assert after[-recent:] == newest
+    if 2 * sum(lead < NEVER for lead, _ in newest) <= len(newest):
+        assert after == newest
+    else:
+        assert [(lead < NEVER, burst) for lead, burst in after] == [(lead < NEVER, burst) for lead, burst in before]
+        assert {lead for lead, _ in after} - {NEVER} == followed
 
 
 def test_nothing_is_known_of_a_candidate_that_no_burst_followed() -> None:
