@@ -165,10 +165,14 @@ class CandidateTable:
             candidate.idle.truncate(keep)
 
     def retime(self, recent: int) -> None:
-        """Go by the leads of the newest ``recent`` occurrences of every candidate."""
+        """Go by the leads of the newest ``recent`` occurrences of every candidate.
+
+        But for the clock, whose leads are what its predictions are off by: it sets its phase itself.
+        """
         for candidate in self._candidates.values():
-            candidate.window.retime(recent)
-            candidate.idle.retime(recent)
+            if candidate.matcher.kind != WakeKind.CLOCK:
+                candidate.window.retime(recent)
+                candidate.idle.retime(recent)
 
     def _add_group(self, key: Key) -> Group:
         if len(self._groups) >= self.GROUPS:

@@ -42,7 +42,7 @@ class Chooser:
         reservations: Reservations,
         segmenter: BurstSegmenter,
     ) -> None:
-        self.costs = costs
+        self.costs = self.weighed = costs  # the latter when all candidates were looked at last
         self.choice = Choice("learning")
         self.table, self.clock, self.announced = table, clock, announced
         self.reservations, self.segmenter = reservations, segmenter
@@ -170,6 +170,7 @@ class Chooser:
         return [(matcher, by_matcher[matcher]) for matcher in order]
 
     def _renew(self) -> bool:
+        self.weighed = self.costs
         for _, window in self.table.windows():
             window.follow_drift()
         rated = self.rate(self.costs)

@@ -114,7 +114,7 @@ class LeadWindow:
         self._lend()
 
     def _lend(self) -> None:
-        """Older occurrences have the leads of the newer ones, in turn; forget them where no burst follows most of those."""
+        """Older occurrences have the leads of the newer ones, in turn; they are forgotten if those are mostly false."""
         leads = list(self._leads)
         own = [lead for lead in leads[len(leads) - self._own :] if lead < NEVER]
         if 2 * len(own) <= self._own:

@@ -102,13 +102,13 @@ class HintLearner:
         return self._chooser.choice
 
     def set_costs(self, costs: Costs) -> None:
-        """Another level is in force, or calibration found other costs; the next choice is made by them.
+        """Another level is in force, or other costs were found; the next choice is made by them.
 
-        Where they are much different, that is at the next burst and among all candidates.
+        Where they are much different from those that all candidates were weighed by, so are these, at the next burst.
         """
-        before = self._chooser.costs
         self._chooser.costs = self._reservations.costs = costs
-        if costs.keeps != before.keeps or abs(costs.lead_us - before.lead_us) > self.NOTICED * before.lead_us:
+        weighed = self._chooser.weighed
+        if costs.keeps != weighed.keeps or abs(costs.lead_us - weighed.lead_us) > self.NOTICED * weighed.lead_us:
             self._chooser.soon()
 
     def expected(self, costs: Costs) -> tuple[float, float]:

@@ -26,6 +26,7 @@ class PeriodicPredictor:
     _STEP, _STEP_BURSTS = 0.02, 3  # of the period, and bursts that must be as far off: the phase has changed
     _AGAIN = 4  # intervals of a rhythm that was known before to find it again: requests paused, a client came back
     _AGAIN_TOLERANCE = 0.05
+    _SETTLING = 12  # bursts after which the phase is known: the first ones take longer where caches are cold
 
     def __init__(self) -> None:
         self.period_us = 0.0
@@ -36,6 +37,7 @@ class PeriodicPredictor:
         self._errors: deque[float] = deque(maxlen=self._STEP_BURSTS)  # of the last bursts in µs
         self._usual_us = 0.0  # size of the errors
         self._missed = 0
+        self._followed = 0  # bursts since the phase was set
         self._wait = 0
 
     def burst(self, time_us: float) -> None:
@@ -111,18 +113,21 @@ class PeriodicPredictor:
 
     def _expect(self, time_us: float) -> None:
         self._errors.clear()
-        self._missed = 0
+        self._missed = self._followed = 0
         self.next_us = time_us + self.period_us
 
     def _usual(self, time_us: float, intervals: int) -> float:
-        """When the last burst was due by it and those before: one that was held up must not set the phase."""
+        """When the last burst was due by it and those before, and the first ones come late where caches are cold.
+
+        So one of the earliest counts, but not a single one that came too early.
+        """
         due = [time_us]
         for interval in list(self._intervals)[: -intervals - 1 : -1]:
             steps = max(round(interval / self.period_us), 1)
             if steps > self._MISSES:
                 break  # a pause, after which the phase is another
             due.append(due[-1] + steps * self.period_us - interval)
-        return median(due)
+        return sorted(due)[len(due) // 4]
 
     def _refine(self, period: float) -> float:
         """Average over the intervals, each divided by the number of periods that it spans."""
@@ -146,10 +151,13 @@ class PeriodicPredictor:
             self._unlock()
         elif self._agreed[-1]:
             self._missed = 0
+            self._followed += 1
             trusted = self._trust(error)
             if abs(error) <= self._STEP * self.period_us:  # else it may be the phase
                 self.period_us += self._PERIOD_GAIN * trusted
-            self.next_us = expected + self._PHASE_GAIN * trusted + self.period_us
+            settled = self._followed > self._SETTLING
+            phase = expected + self._PHASE_GAIN * trusted if settled else self._usual(time_us, self._AGAIN)
+            self.next_us = phase + self.period_us
         elif not extra:
             self.next_us = expected + self.period_us
 

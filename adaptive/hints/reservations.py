@@ -189,7 +189,7 @@ class Reservations:
 
     @property
     def late(self) -> int:
-        """How many of the last reservations came too late, where it is mostly by those that the outcomes differ; else 0."""
+        """How many of the last reservations came too late, where it is mostly these that make the drift; else 0."""
         late, false = self._recent.count("late"), self._recent.count("false")
         return late if late > false and late + false >= self._DRIFT else 0
 

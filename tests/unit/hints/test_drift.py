@@ -1,5 +1,6 @@
 """Programs change while they run: the learner notices, falls back to the first launch, and is soon sure again."""
 
+import math
 import random
 from collections.abc import Callable
 from itertools import pairwise
@@ -92,6 +93,28 @@ def test_a_clock_that_stops_and_starts_again_is_trusted_as_before(seed: int) -> 
         start = stream.bursts[-1].launch_us + 20e6
         run(learner, Stream([Tick(at) for at in range(int(start - 20e6), int(start), 4_000)]))
     assert learner.report().drifts == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_first_requests_that_are_held_up_move_no_rhythm_for_long(seed: int) -> None:
+    """Caches are cold after a pause. Such bursts set the phase, and those that followed came before their time."""
+    rng, learner, start = random.Random(seed), HintLearner(), 1e6
+    for held_up_us in (0.0, 400.0):
+        start += rng.uniform(0.0, 10_000.0)
+        quality = run(
+            learner,
+            plain_loop(
+                [start + i * 10_000.0 for i in range(200)],
+                rng,
+                prepare=lambda i, held_up_us=held_up_us: held_up_us * math.exp(-i / 3.0),
+                work=lambda _: 2_400.0,
+            ),
+            warm_up=6,
+        )
+        start += 22e6
+        run(learner, Stream([Tick(at) for at in range(int(start - 20e6), int(start), 4_000)]))
+    assert learner.report().drifts == 0
+    assert quality.reserved >= 0.97 * quality.bursts
 
 
 def test_leads_that_shrink_are_followed_without_forgetting_what_announces_bursts() -> None:

@@ -164,6 +164,22 @@ def test_costs_that_hardly_differ_are_no_reason_to_look_at_all_candidates(monkey
     assert len(looks) - before <= 4  # of 200 bursts
 
 
+def test_costs_that_grow_step_by_step_are_a_reason_once_they_differ_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trigger whose reaction got slower was kept for hundreds of bursts, with an earlier one at hand."""
+    looks: list[int] = []
+    select = choose.select
+    monkeypatch.setattr(choose, "select", lambda *known: looks.append(1) or select(*known))
+    learner = HintLearner()
+    stream = plain_loop(arrivals("poisson", 100, 500, rng()), rng()).sorted()
+    for observation in stream[: len(stream) * 4 // 5]:
+        learner.observe(observation)
+    before, costs = len(looks), LEVELS["hold"]
+    for step, observation in enumerate(stream[len(stream) * 4 // 5 :][:60]):
+        learner.set_costs(msgspec.structs.replace(costs, wake_most_us=min(2.0 * step, 60.0)))
+        learner.observe(observation)
+    assert len(looks) - before >= 1
+
+
 def test_a_noisy_process_without_bursts_is_left_alone() -> None:
     learner = HintLearner()
     quality = run(learner, noise(1e6, 20e6, 200.0, rng()))
