@@ -78,16 +78,23 @@ static __u64 due(const struct actuator *a, const struct group *g)
 	return group_wanted(a, g) == g->target ? g->retry_ns : 0;
 }
 
+static bool has_service(const struct actuator *a, unsigned gpu)
+{
+	for_each_group(a, g) if (g->used && g->plan.gpu == gpu && g->plan.role == GA_ROLE_LC) return true;
+	return false;
+}
+
 /*
- * Disabling goes first: a reservation waits for it, and of two turns the old one must leave before the new one runs;
- * but not who has nothing to run.
+ * Disabling goes first: a reservation waits for it, and of two turns the old one must leave before the new one runs,
+ * since with the short slices that both have beside a service neither would get on; but not who has nothing to run.
+ * Where there is no service both work on with slices of their own meanwhile, and passing on costs a third.
  */
 static unsigned urgency(const struct actuator *a, const struct group *g, __u64 now)
 {
 	enum mode wanted = group_wanted(a, g);
 
 	if (wanted == MODE_ENABLED)
-		return 1;
+		return has_service(a, g->plan.gpu) ? 1 : MODE_UNKNOWN + 1;
 	return has_paused(g, now) ? 0 : wanted + 1;
 }
 

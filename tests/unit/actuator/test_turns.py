@@ -23,6 +23,18 @@ def test_one_at_a_time_and_all_in_turn(make_rig):
         assert sum(state.values()) <= 1 or not state[pid]
 
 
+def test_jobs_alone_begin_their_turns_before_the_others_end(make_rig):
+    """They have slices of their own: the GPU works on while the turn is passed on (H200: 0.21 ms a pass, not 0.67)."""
+    rig = make_rig(best_effort=2)
+    members = [rig.member(pid, turn=index) for index, pid in enumerate(rig.be)]
+    rig.publish(members=members, gpus=(GpuPlan((15_000, 15_000)),))
+    until(lambda: rig.actuator.counters().turns >= 6)
+    state = dict.fromkeys(rig.be, True)
+    for pid, _, disabled in rig.controls():
+        state[pid] = not disabled
+        assert any(state.values())
+
+
 def test_turns_last_as_long_as_their_weight(make_rig):
     rig = make_rig(best_effort=2)
     in_turns(rig, 15_000, 60_000)
