@@ -4,7 +4,11 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from gpsched.adaptive.actuator.plans import Plan, PlanSet
-from gpsched.adaptive.probes.events import ALL_WAKES, AtOnce, Kind
+from gpsched.adaptive.probes.events import ALL_WAKES, ALL_WAKINGS, AtOnce, Kind
+
+
+#: A reservation that is due so soon after its event is late where the actuator's CPU has to wake first. µs.
+_SOON_US = 200
 
 
 class Way(NamedTuple):
@@ -75,10 +79,12 @@ class FastWay:
 
 
 def _way(plan: Plan, needs: Needs) -> Way:
+    """Who is to answer a wake at once is told that the thread is being woken, too, and wakes meanwhile."""
     wakes = 0
     for trigger in plan.triggers:
         if trigger.kind == Kind.WAKE:
             wakes |= ALL_WAKES if trigger.call is None else 1 << trigger.call
+            wakes |= ALL_WAKINGS if trigger.offset_us < _SOON_US else 0
     return Way(True, _at_once(plan, needs), needs.agent(plan.pid) or 0, wakes)
 
 

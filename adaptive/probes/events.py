@@ -83,6 +83,7 @@ class Wake(IntEnum):
 
 
 ALL_WAKES = sum(1 << wake for wake in Wake)
+ALL_WAKINGS = sum(1 << wake for wake in Wake if wake.name.endswith("_WAKING"))
 
 
 class Hint(IntEnum):

@@ -23,11 +23,17 @@ from tests.unit.agent.test_agent import HERE, build
 HOST = "from tests.unit.agent.host import Program; p = Program(); p.make_context(); print(); input()"
 BURSTS, RATE = 100, 100
 FORETOLD_NS = 6_000_000
+ALERT_S = 60e-6  # a thread is woken 23 to 150 µs before it comes back (H200)
 SHOWN = (50, 95, 99)
 
 
-def burst(rig, offset_us):
+def burst(rig, offset_us, alert_s):
     """Announce a burst, by an event or ahead of time, and let it come some time after the hold is due."""
+    if alert_s:  # an event that announces nothing
+        emit(SYNC, is_return=True)
+        awake = time.perf_counter() + alert_s
+        while time.perf_counter() < awake:
+            pass
     if offset_us is None:
         rig.actuator.announce(encode_hint(now_ns() + FORETOLD_NS, rig.lc, Hint.RESERVE))
         time.sleep(FORETOLD_NS / 1e9 + 0.001)
@@ -39,8 +45,8 @@ def burst(rig, offset_us):
         emit(call, is_return=True)
 
 
-def measure(rig, offset_us):
-    """Return the times in µs: from due to the bell, and to the launch."""
+def measure(rig, offset_us, alert_s=0.0):
+    """Return the times in µs: from due to the bell, and to the launch. ``alert_s``: an event so long before."""
     trigger = Trigger(kind=Kind.HINT)
     if offset_us is not None:
         trigger = Trigger(kind=Kind.CUDA_ENTER, call=Call.COPY_H2D, offset_us=offset_us)
@@ -49,7 +55,7 @@ def measure(rig, offset_us):
     begin = time.monotonic()
     for number in range(BURSTS):
         time.sleep(max(0.0, begin + number / RATE - time.monotonic()))
-        burst(rig, offset_us)
+        burst(rig, offset_us, alert_s)
     time.sleep(0.05)
     records = [record for record in rig.actuator.records() if record.ready_ns]
     due_ns = [record.trigger_ns + (offset_us or 0) * 1000 for record in records]
@@ -70,9 +76,10 @@ def main():
         try:
             rig.actuator._slots.ring(program[b"fast"].map_fd)
             rig.service.stdout.readline()
-            for offset_us in (0, 100, 600, None):
-                bell, launch = measure(rig, offset_us)
+            for offset_us, alert_s in ((0, 0.0), (0, ALERT_S), (100, 0.0), (600, 0.0), (None, 0.0)):
+                bell, launch = measure(rig, offset_us, alert_s)
                 what = "when foretold" if offset_us is None else f"{offset_us} µs after its event"
+                what += f", {round(alert_s * 1e6)} µs after another" if alert_s else ""
                 to_bell, to_launch = percentiles(bell, SHOWN), percentiles(launch, SHOWN)
                 print(f"due {what}: to the bell {to_bell}, to the launch {to_launch} (n {len(bell)})")
         finally:

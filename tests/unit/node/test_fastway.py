@@ -5,7 +5,7 @@ import pytest
 from gpsched.adaptive.actuator.plans import GpuPlan, Mechanism, Member, Plan, PlanSet, Role, Trigger
 from gpsched.adaptive.driver.types import Channel, ChannelGroup
 from gpsched.adaptive.fastway import FastWay, Needs, Way
-from gpsched.adaptive.probes.events import ALL_WAKES, Call, Kind, Wake
+from gpsched.adaptive.probes.events import ALL_WAKES, ALL_WAKINGS, Call, Kind, Wake
 
 
 GROUP = ChannelGroup(fd=7, client=1, handle=2, channels=(Channel(1, 3),), engine="compute", gpu_id=0)
@@ -86,9 +86,19 @@ def test_a_process_that_ended_is_not_spoken_of() -> None:
 
 def test_only_wakes_that_trigger_go_the_fast_way() -> None:
     kernel = _Kernel()
-    triggers = [Trigger(kind=Kind.WAKE, call=wake) for wake in (Wake.EPOLL, Wake.SOCKET_READ)]  # type: ignore[arg-type]
+    triggers = [Trigger(Kind.WAKE, wake, offset_us=300) for wake in (Wake.EPOLL, Wake.SOCKET_READ)]  # type: ignore[arg-type]
     triggers.append(Trigger(kind=Kind.CUDA_ENTER, call=Call.COPY_H2D))
     plan = Plan(1, tuple(triggers), Mechanism.DISABLE, 1_000)
     assert kernel.follow(plan) == [(1, (True, "nothing", 0, 1 << Wake.EPOLL | 1 << Wake.SOCKET_READ))]
     any_wake = Plan(1, (Trigger(kind=Kind.WAKE),), Mechanism.DISABLE, 1_000)
     assert kernel.follow(any_wake) == [(1, (True, "nothing", 0, ALL_WAKES))]
+
+
+@pytest.mark.parametrize(("offset_us", "alerted"), [(0, True), (150, True), (400, False)])
+def test_who_is_to_answer_at_once_is_told_that_the_thread_is_being_woken(offset_us: int, alerted: bool) -> None:
+    """An actuator that sleeps takes 40 to 300 us to answer; awake, 15 to 50."""
+    plan = Plan(1, (Trigger(Kind.WAKE, Wake.SOCKET_READ, offset_us=offset_us),), Mechanism.HOLD, 1_000)
+    ((_, way),) = _Kernel().follow(plan)
+    assert way.wakes == 1 << Wake.SOCKET_READ | (ALL_WAKINGS if alerted else 0)
+    assert bool(way.wakes & 1 << Wake.EPOLL_WAKING) is alerted
+    assert not way.wakes & 1 << Wake.EPOLL
