@@ -88,7 +88,7 @@ static void set_channels(struct engine *e, const struct control *control)
 		if (control->kind == CTL_ENABLE_SCHEDULING)
 			channel->unscheduled = false;
 	}
-	/* Assumed, since it fits all runs on an H200: where that leaves the runlist empty, it is for good. */
+	/* Jobs stood still on an H200, why is not known: here they do where that leaves the runlist empty. */
 	if (control->kind != CTL_DISABLE_SCHEDULING || anybody_scheduled(e, control->gpu))
 		return;
 	for (int i = 0; i < control->count; i++)
