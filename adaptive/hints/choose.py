@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from gpsched.adaptive.hints.costs import Costs
-from gpsched.adaptive.hints.leads import PATIENCE, WASTE_WEIGHT, Bursts, Evaluation, LeadWindow, evaluate
+from gpsched.adaptive.hints.evaluation import PATIENCE, WASTE_WEIGHT, Evaluation, evaluate
+from gpsched.adaptive.hints.leads import Bursts, LeadWindow
 from gpsched.adaptive.hints.model import Trigger
 from gpsched.adaptive.hints.observations import WAKINGS, Matcher, WakeKind
 

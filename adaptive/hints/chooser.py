@@ -10,7 +10,8 @@ from gpsched.adaptive.hints.bursts import Burst, BurstSegmenter
 from gpsched.adaptive.hints.candidates import CandidateTable
 from gpsched.adaptive.hints.clock import Clock
 from gpsched.adaptive.hints.costs import Costs
-from gpsched.adaptive.hints.leads import Bursts, Evaluation, quantile
+from gpsched.adaptive.hints.evaluation import Evaluation
+from gpsched.adaptive.hints.leads import Bursts, quantile
 from gpsched.adaptive.hints.model import Choice, State, Trigger
 from gpsched.adaptive.hints.observations import Matcher, WakeKind
 from gpsched.adaptive.hints.reservations import Reservations

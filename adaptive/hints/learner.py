@@ -13,7 +13,6 @@ from gpsched.adaptive.hints.costs import LEVELS, Costs
 from gpsched.adaptive.hints.matching import NO_MATCH, Matching
 from gpsched.adaptive.hints.model import Choice, HintsReport, Trigger
 from gpsched.adaptive.hints.observations import (
-    PROBED,
     UNKNOWN,
     Copy,
     EventRecord,
@@ -32,7 +31,7 @@ from gpsched.adaptive.hints.outputs import BurstBegan, BurstEnded, ChoiceChanged
 from gpsched.adaptive.hints.report import build_report
 from gpsched.adaptive.hints.reservations import Reservations
 from gpsched.adaptive.hints.resumption import Respite
-from gpsched.adaptive.hints.unserved import Unserved
+from gpsched.adaptive.hints.waiting import Waiting
 
 
 Handler = Callable[[Any, float, list[Output]], None]
@@ -59,12 +58,7 @@ class HintLearner:
         self._reservations = Reservations(costs)
         self._chooser = Chooser(costs, self._table, self._clock, self._announced, self._reservations, self._segmenter)
         self._matching = Matching(self._chooser, self._announced)
-        self._unserved = Unserved()
-        self._queued_us = 0.0  # last wake of the source
-        self._taken_us = 0.0  # when queued requests were taken last
-        self._next_until = 0.0  # until when requests that waited at a burst's end keep the process busy
-        self._ended_us = float("-inf")
-        self._woken_us = 0.0  # its last wake
+        self._waiting = Waiting()
         self._told_us = float("inf")  # the first wake since the last burst began that told of the next one
         self._earliest: Matcher | None = None
         self._gaps: deque[int] = deque(maxlen=16)
@@ -161,18 +155,13 @@ class HintLearner:
     def _on_wake(self, wake: Wake, now: float, out: list[Output]) -> None:
         if wake.kind <= WakeKind.ACCEPT:  # other kinds of wakes happen inside a synchronisation, too
             self._ended(self._segmenter.resume(wake.tid), out)
-        if wake.kind in PROBED:
-            self._woken_us = now
-            self._unserved.wake(wake.kind, wake.tid)
-        busy = self._segmenter.start_us is not None or now < self._next_until
+        self._waiting.wake(wake, now)
+        busy = self._segmenter.start_us is not None or self._waiting.busy(now)
         group = self._table.occur(now, wake.kind, wake.tid, wake.descriptor, wake.size, busy)
         match = self._matching.of(group.key, wake)
         if match is NO_MATCH:
             return
-        if match.queues:
-            self._queued_us = now
-        if match.takes and not busy:
-            self._taken_us = now
+        self._waiting.matched(match, now, busy=busy)
         if match.tells and now < self._told_us and not (busy and match.idle):
             self._told_us = now
         busy = busy or self._reservations.waiting(now)
@@ -189,14 +178,12 @@ class HintLearner:
                 out.append(Claimed(now))
                 self._ask_again(out)
             return
-        self._next_until = 0.0
-        gap = max(now - self._ended_us, 0.0)
+        queued = self._waiting.wakes_nobody
+        gap = self._waiting.launch(now, call.tid)
         self._table.claim(now, gap, call.tid)
-        self._unserved.launch(call.tid)
         self._announced.launch(now)
         allowed = now - self._told_us >= self._chooser.costs.lead_us
         self._told_us = float("inf")
-        queued = 0.0 < self._woken_us <= self._ended_us
         reserved_us = self._reservations.launch(now, gap, call.tid, queued=queued)
         out.append(BurstBegan(now, reserved_us, allowed))
         self._ask_again(out)
@@ -298,21 +285,13 @@ class HintLearner:
     def _ended(self, burst: Burst | None, out: list[Output]) -> None:
         if burst is None:
             return
-        waiting = self._waiting(burst)
-        self._ended_us = burst.end_us
+        waiting = self._waiting.ended(burst, self.chosen(), reads=self._table.bound(WakeKind.SOCKET_READ))
         self._chooser.burst_ended(burst)
         out.append(BurstEnded(burst))
         self._count_gaps(burst, out)
         if waiting:
             self._on_wake(Wake(burst.end_us, UNKNOWN, WakeKind.BURST_END, size=waiting), burst.end_us, out)
-            self._taken_us = burst.end_us
-            self._next_until = burst.end_us + self._patience_us
-
-    @property
-    def _patience_us(self) -> float:
-        """For how long at most a request that waited keeps the process busy before its launch."""
-        choice = self._chooser.choice
-        return max((each.limit_us for each in (choice.source, *choice.triggers[:1]) if each), default=0.0)
+            self._waiting.taken(burst.end_us, self.chosen())
 
     def _count_gaps(self, burst: Burst, out: list[Output]) -> None:
         """The level is chosen by them, too."""
@@ -320,19 +299,6 @@ class HintLearner:
         self._gaps.append(burst.gaps)
         if self.gaps != before:
             out.append(ChoiceChanged(self._chooser.choice))
-
-    def _waiting(self, burst: Burst) -> int:
-        """Whether requests came too late for this burst: 1 by their age at its launch, 2 by who took the others.
-
-        4: its thread had read them together with the one that it served.
-        """
-        read = 4 * (self._unserved.waits and self._table.bound(WakeKind.SOCKET_READ))
-        source = self._chooser.choice.source
-        if source is None:
-            return read
-        young = self._queued_us > burst.start_us - source.young_us
-        taken = self._ended_us <= self._taken_us <= burst.start_us and self._queued_us > self._taken_us
-        return young + 2 * taken + read
 
     def _adopt(self, out: list[Output]) -> None:
         self._matching.clear()

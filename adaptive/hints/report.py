@@ -2,7 +2,7 @@
 
 from gpsched.adaptive.hints import choose
 from gpsched.adaptive.hints.chooser import Chooser
-from gpsched.adaptive.hints.leads import Evaluation
+from gpsched.adaptive.hints.evaluation import Evaluation
 from gpsched.adaptive.hints.model import CandidateReport, HintsReport
 from gpsched.adaptive.hints.observations import Matcher
 

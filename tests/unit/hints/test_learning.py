@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from gpsched.adaptive.hints import choose
 from gpsched.adaptive.hints.candidates import CandidateTable
 from gpsched.adaptive.hints.costs import LEVELS, Costs
-from gpsched.adaptive.hints.leads import NEVER, Bursts, LeadWindow, evaluate, quantile
+from gpsched.adaptive.hints.evaluation import evaluate
+from gpsched.adaptive.hints.leads import NEVER, Bursts, LeadWindow, quantile
 from gpsched.adaptive.hints.observations import Matcher, Wake, WakeKind, size_bucket
 from gpsched.adaptive.hints.periodic import PeriodicPredictor
 from gpsched.adaptive.hints.quiet import QuietTime

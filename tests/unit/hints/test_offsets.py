@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpsched.adaptive.hints.costs import Costs
-from gpsched.adaptive.hints.leads import Bursts, Evaluation, LeadWindow, evaluate
+from gpsched.adaptive.hints.evaluation import Evaluation, evaluate
+from gpsched.adaptive.hints.leads import Bursts, LeadWindow
 
 
 COSTS = Costs(spread_us=60.0)
