@@ -186,9 +186,14 @@ bool has_paused(const struct group *g, __u64 now);
 __s64 budget_left(struct gpu *u, __u64 now);
 void budget_spend(struct gpu *u, __u64 spent_ns);
 
-/* worker.c: makes the driver agree with what should be. */
+/* wanted.c: what groups should be, and what is to be done first. */
 enum mode group_wanted(const struct actuator *a, const struct group *g);
+enum mode way_to(const struct group *g, enum mode wanted);
+bool needs_control(const struct actuator *a, const struct group *g, unsigned gpu);
+struct group *most_urgent(struct actuator *a, unsigned gpu, __u64 now);
 __u64 next_retry(const struct actuator *a, unsigned gpu);
+
+/* worker.c: makes the driver agree with what should be. */
 bool threads_at_least(struct actuator *a, unsigned count);
 bool is_finished(const struct actuator *a);
 bool serve(struct actuator *a); /* until all is undone: true, or not in time: false */
