@@ -74,7 +74,7 @@ class PeriodicPredictor:
     def _lock(self, time_us: float) -> None:
         if self._known_again():
             self._agreed.extend([True] * self._AGAIN)
-            self._expect(self._usual(time_us, self._AGAIN))
+            self._expect(self._due(time_us))
             return
         self._wait = max(self._wait - 1, 0)
         if len(self._intervals) < self.MINIMUM or self._wait:
@@ -89,7 +89,7 @@ class PeriodicPredictor:
         self.period_us = self._refine(period)
         self._agreed.extend(agreed)
         self._usual_us = self._STEP * period
-        self._expect(self._usual(time_us, self._AGAIN))
+        self._expect(self._due(time_us))
 
     def _known_again(self) -> bool:
         """Whether the last intervals are those of the last rhythm."""
@@ -116,13 +116,13 @@ class PeriodicPredictor:
         self._missed = self._followed = 0
         self.next_us = time_us + self.period_us
 
-    def _usual(self, time_us: float, intervals: int) -> float:
-        """When the last burst was due by it and those before, and the first ones come late where caches are cold.
+    def _due(self, time_us: float) -> float:
+        """When the last burst was due, by it and those before.
 
-        So one of the earliest counts, but not a single one that came too early.
+        One of the earliest counts, since the first ones come late where caches are cold; but not the earliest alone.
         """
         due = [time_us]
-        for interval in list(self._intervals)[: -intervals - 1 : -1]:
+        for interval in list(self._intervals)[: -self._AGAIN - 1 : -1]:
             steps = max(round(interval / self.period_us), 1)
             if steps > self._MISSES:
                 break  # a pause, after which the phase is another
@@ -156,7 +156,7 @@ class PeriodicPredictor:
             if abs(error) <= self._STEP * self.period_us:  # else it may be the phase
                 self.period_us += self._PERIOD_GAIN * trusted
             settled = self._followed > self._SETTLING
-            phase = expected + self._PHASE_GAIN * trusted if settled else self._usual(time_us, self._AGAIN)
+            phase = expected + self._PHASE_GAIN * trusted if settled else self._due(time_us)
             self.next_us = phase + self.period_us
         elif not extra:
             self.next_us = expected + self.period_us
