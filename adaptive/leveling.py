@@ -60,12 +60,12 @@ class Levels:
         learner.set_costs(self._costs[level if level != "timeslice" else available[-1]])
 
     def ended(self, process: Process, length_us: float) -> bool:
-        """A burst is over; True when its level proved to be no good, and another is to be chosen."""
+        """A burst is over; True when it shows that another level is to be chosen."""
         outcomes = self._outcomes.setdefault(process.pid, Outcomes())
-        worse = outcomes.ended(process.mechanism, length_us, time.monotonic())
-        if worse:
-            log.info("pid %d: bursts take longer at level %s than without it", process.pid, process.mechanism)
-        return worse
+        found = outcomes.ended(process.mechanism, length_us, time.monotonic())
+        if found:
+            log.info("pid %d: %s", process.pid, found)
+        return bool(found)
 
     def held(self, process: Process, launched: bool) -> bool:
         """A hold that was asked for is over; True when holds proved to be no good: choose another level."""

@@ -124,6 +124,12 @@ def test_all_levels_that_make_bursts_longer_are_told(program: _Program) -> None:
     for level in ("hold", "reserve"):
         assert program.choose()[0] == level
         assert sum(program.levels.ended(program.process, 200.0) for _ in range(32)) == 1
+        meanwhile, reason = program.choose()
+        assert meanwhile == "timeslice"
+        assert f"not {level}: a few bursts without it are looked at" in reason
+        assert sum(program.levels.ended(program.process, 100.0) for _ in range(16)) == 1
+        assert program.choose()[0] == level
+        assert sum(program.levels.ended(program.process, 200.0) for _ in range(32)) == 1
     level, reason = program.choose()
     assert level == "timeslice"
     assert "not hold: its bursts took longer with it than without" in reason
