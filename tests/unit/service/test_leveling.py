@@ -21,14 +21,16 @@ class _Learner:
 
     gaps = 0.0
     gain_us = 100.0
+    hides_us = 120.0
+    why = ""
     asked = 0
 
     def chosen(self) -> Choice:
-        return Choice("sure", gain_us=self.gain_us)
+        return Choice("sure", gain_us=self.gain_us, why=self.why)
 
     def expected(self, costs: Costs) -> tuple[float, float]:
         self.asked += 1
-        return (60.0 if costs.keeps else 120.0), 0.0
+        return (self.hides_us / 2 if costs.keeps else self.hides_us), 0.0
 
     def set_costs(self, costs: Costs) -> None:
         self.costs = costs
@@ -115,6 +117,19 @@ def test_holds_of_which_some_are_launched_are_kept(program: _Program) -> None:
     program.write(ready=1)
     assert not any(program.levels.held(program.process, launched=number % 10 == 0) for number in range(100))
     assert program.choose()[0] == "hold"
+
+
+def test_why_a_level_was_lost_is_logged(program: _Program, caplog: pytest.LogCaptureFixture) -> None:
+    program.write(ready=1)
+    learner = program.learners.learner
+    assert learner is not None
+    program.choose()
+    learner.hides_us = learner.gain_us = 0.0
+    learner.why = "clock no longer announces bursts as it did"
+    with caplog.at_level("INFO"):
+        assert program.choose()[0] == "timeslice"
+    assert "level timeslice, no trigger announces its bursts early enough" in caplog.text
+    assert "(clock no longer announces bursts as it did)" in caplog.text
 
 
 def test_all_levels_that_make_bursts_longer_are_told(program: _Program) -> None:
