@@ -48,13 +48,19 @@ def test_a_turn_that_nobody_wants_stays_and_goes_to_the_first_who_works_again(ma
     until(lambda: enabled(rig) == [other])
 
 
-def test_alone_at_work_one_keeps_the_gpu(make_rig):
-    """No control at all: its turns follow each other."""
+def second_pauses(make_rig, turn_us):
+    """Two jobs in turns; the second has nothing to do."""
     rig = make_rig(best_effort=2)
-    in_turns(rig, 20_000, 20_000)
+    in_turns(rig, turn_us, turn_us)
     until(lambda: len(enabled(rig)) == 1)
     pauses(rig, rig.be[1])
     until(lambda: enabled(rig) == rig.be[:1])
+    return rig
+
+
+def test_alone_at_work_one_keeps_the_gpu(make_rig):
+    """No control at all: its turns follow each other."""
+    rig = second_pauses(make_rig, 20_000)
     before = len(rig.controls())
     time.sleep(0.2)
     assert len(rig.controls()) == before
@@ -62,11 +68,7 @@ def test_alone_at_work_one_keeps_the_gpu(make_rig):
 
 def test_a_pause_is_not_believed_for_ever(make_rig):
     """The word that it works again may be lost: it has a short turn once a second."""
-    rig = make_rig(best_effort=2)
-    in_turns(rig, 50_000, 50_000)
-    until(lambda: len(enabled(rig)) == 1)
-    pauses(rig, rig.be[1])
-    until(lambda: enabled(rig) == rig.be[:1])
+    rig = second_pauses(make_rig, 50_000)
     begin = time.monotonic()
     until(lambda: not rig.is_disabled(rig.be[1]))
     assert time.monotonic() - begin > 0.5

@@ -146,11 +146,17 @@ def test_other_costs_change_the_choice() -> None:
     assert believed(learner)[0].offset_us == pytest.approx(before - 300.0, abs=30.0)
 
 
-def test_costs_that_hardly_differ_are_no_reason_to_look_at_all_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Levels are weighed now and then, mostly with the same outcome, and reactions are measured all the time."""
-    looks: list[int] = []
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry for each time that all candidates are looked at."""
+    counted: list[int] = []
     select = choose.select
-    monkeypatch.setattr(choose, "select", lambda *known: looks.append(1) or select(*known))
+    monkeypatch.setattr(choose, "select", lambda *known: counted.append(1) or select(*known))
+    return counted
+
+
+def test_costs_that_hardly_differ_are_no_reason_to_look_at_all_candidates(looks: list[int]) -> None:
+    """Levels are weighed now and then, mostly with the same outcome, and reactions are measured all the time."""
     learner = HintLearner()
     stream = plain_loop(arrivals("poisson", 100, 400, rng()), rng()).sorted()
     settled = len(stream) // 2
@@ -164,11 +170,8 @@ def test_costs_that_hardly_differ_are_no_reason_to_look_at_all_candidates(monkey
     assert len(looks) - before <= 4  # of 200 bursts
 
 
-def test_costs_that_grow_step_by_step_are_a_reason_once_they_differ_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_costs_that_grow_step_by_step_are_a_reason_once_they_differ_much(looks: list[int]) -> None:
     """A trigger whose reaction got slower was kept for hundreds of bursts, with an earlier one at hand."""
-    looks: list[int] = []
-    select = choose.select
-    monkeypatch.setattr(choose, "select", lambda *known: looks.append(1) or select(*known))
     learner = HintLearner()
     stream = plain_loop(arrivals("poisson", 100, 500, rng()), rng()).sorted()
     for observation in stream[: len(stream) * 4 // 5]:

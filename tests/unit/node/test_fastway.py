@@ -86,9 +86,8 @@ def test_a_process_that_ended_is_not_spoken_of() -> None:
 
 def test_only_wakes_that_trigger_go_the_fast_way() -> None:
     kernel = _Kernel()
-    triggers = [Trigger(Kind.WAKE, wake, offset_us=300) for wake in (Wake.EPOLL, Wake.SOCKET_READ)]  # type: ignore[arg-type]
-    triggers.append(Trigger(kind=Kind.CUDA_ENTER, call=Call.COPY_H2D))
-    plan = Plan(1, tuple(triggers), Mechanism.DISABLE, 1_000)
+    wakes = Trigger(Kind.WAKE, Wake.EPOLL, offset_us=300), Trigger(Kind.WAKE, Wake.SOCKET_READ, offset_us=300)
+    plan = Plan(1, (*wakes, Trigger(kind=Kind.CUDA_ENTER, call=Call.COPY_H2D)), Mechanism.DISABLE, 1_000)
     assert kernel.follow(plan) == [(1, (True, "nothing", 0, 1 << Wake.EPOLL | 1 << Wake.SOCKET_READ))]
     any_wake = Plan(1, (Trigger(kind=Kind.WAKE),), Mechanism.DISABLE, 1_000)
     assert kernel.follow(any_wake) == [(1, (True, "nothing", 0, ALL_WAKES))]
