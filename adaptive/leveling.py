@@ -29,6 +29,7 @@ class Levels:
         self._chosen: dict[int, _Grounds] = {}
         self.agents = Agents()
         self._outcomes: dict[int, Outcomes] = {}
+        self._shared: dict[int, bool] = {}  # whether bursts have somebody to wait for
 
     def choose(
         self, process: Process, settings: Reservations, waste_budget: float, *, worth: bool, actuator: bool
@@ -37,6 +38,9 @@ class Levels:
 
         ``worth``: whether the process shares a GPU with who could give way; ``actuator``: whether there is one.
         """
+        if self._shared.get(process.pid, worth) != worth and process.pid in self._outcomes:
+            self._outcomes[process.pid].begin_anew()
+        self._shared[process.pid] = worth
         learner = self._learners.known(process.pid)
         wanted = self._wanted(process.pid, settings.level) if worth and actuator else ()
         refused = self._refused(process.pid, wanted)
@@ -93,6 +97,7 @@ class Levels:
     def forget(self, pid: int) -> None:
         """The process ended or is left alone."""
         self._chosen.pop(pid, None)
+        self._shared.pop(pid, None)
         self.agents.forget(pid)
         self._outcomes.pop(pid, None)
 

@@ -48,6 +48,12 @@ class Outcomes:
         self._leave(level, "its bursts took longer with it than without", now_s)
         return f"bursts take longer at level {level} than without it"
 
+    def begin_anew(self) -> None:
+        """Bursts of now are no comparison for those of before; levels that were left stay so."""
+        self._lengths.clear()
+        self._suspects.clear()
+        self._looking = False
+
     def held(self, launched: bool, now_s: float) -> bool:
         """Take what became of a hold that was asked for; True when they prove to be launched never, or too late."""
         self._unlaunched = 0 if launched else self._unlaunched + 1

@@ -61,9 +61,9 @@ class _Program:
             field = getattr(page.Layout, name)
             os.pwrite(self.file, value.to_bytes(field.size, "little"), field.offset)
 
-    def choose(self, level: str = "auto") -> tuple[str, str]:
+    def choose(self, level: str = "auto", *, worth: bool = True) -> tuple[str, str]:
         settings = Reservations(level=level)  # type: ignore[arg-type]
-        self.levels.choose(self.process, settings, 0.01, worth=True, actuator=True)
+        self.levels.choose(self.process, settings, 0.01, worth=worth, actuator=True)
         return self.process.mechanism, self.process.hint_reason
 
     def find(self, _pid: int) -> tuple[int, int]:
@@ -149,6 +149,16 @@ def test_all_levels_that_make_bursts_longer_are_told(program: _Program) -> None:
     assert level == "timeslice"
     assert "not hold: its bursts took longer with it than without" in reason
     assert "not reserve: its bursts took longer with it than without" in reason
+
+
+def test_bursts_alone_on_the_gpu_are_no_comparison(program: _Program) -> None:
+    """Best-effort work came back, bursts took longer than without it, and the level was blamed."""
+    program.write(ready=1)
+    assert program.choose(worth=False)[0] == "timeslice"
+    for _ in range(64):
+        program.levels.ended(program.process, 400.0)
+    assert program.choose()[0] == "hold"
+    assert not any(program.levels.ended(program.process, 430.0) for _ in range(200))
 
 
 def test_nothing_is_told_before_anything_was_learned(program: _Program) -> None:
