@@ -58,6 +58,7 @@ _ALL = (
         level="hold",
         hints=True,
     ),
+    Arm(name="reserve", title="gpsched on programs without its agent", daemon=_level("reserve")),
     Arm(name="gpsched", title="gpsched, automatic", daemon=AUTOMATIC),
 )
 #: In the order in which they take turns.

@@ -26,6 +26,7 @@ _SINGLE = ("resident", "be-alone", "default", "seq", "static", "hold", "gpsched"
 _MANY = ("resident", "default", "seq", "static", "gpsched")
 _OTHERS = ("resident", "be-alone", "default", "static", "gpsched")
 _SWEEP = ("resident", "default", "gpsched")
+_TARGETS = ("resident", "default", "reserve", "gpsched")
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +63,7 @@ def _torch(mode: str, prep_us: int) -> Step:
 #: to start.
 DEFAULT: dict[str, Step] = {
     "kernels": _scenarios("default llm-decode", _SINGLE, 4.0, 150.0, torch=False),
-    "targets": _scenarios("lead jobs-lead-500 jobs-lead-0", _SWEEP, 5.0, 300.0, torch=False),
+    "targets": _scenarios("lead jobs-lead-500 jobs-lead-0", _TARGETS, 5.0, 360.0, torch=False),
     "http": _scenarios("http-torch-graph http-torch-eager", _SWEEP, 6.0, 150.0),
     "models": Step(limit_s=90.0),
     "single": _scenarios("A B Y Z", _SINGLE, 10.0, 540.0),  # 1,000 requests an arm

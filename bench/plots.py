@@ -22,8 +22,9 @@ _COLOURS = {
     "hold": "#56B4E9",
     "gpsched": "#0072B2",
     "freeze": "#009E73",
+    "reserve": "#6A3D9A",
 }
-_OTHERS = ("#999999", "#F0E442", "#6A3D9A", "#8C564B")
+_OTHERS = ("#999999", "#F0E442", "#8C564B")
 
 
 def colour(arms: Sequence[str], arm: str) -> str:
