@@ -6,7 +6,7 @@ import ctypes
 U8, U16, U32, U64 = ctypes.c_uint8, ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64
 
 MAGIC = 0x54434147
-VERSION = 5
+VERSION = 6
 MAX_GPUS = 8
 MAX_SLOTS = 256
 MAX_GROUPS = 128
@@ -144,6 +144,7 @@ class Counters(ctypes.Structure):
             "turns",
             "descriptors",
             "disabled",
+            "beside",
         )
     )
 

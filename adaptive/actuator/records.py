@@ -79,6 +79,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     turns: int
     descriptors: int
     disabled: int
+    beside: int
 
 
 class RecordReader:

@@ -110,6 +110,16 @@ struct gpu {
 	__u64 break_at; /* when it begins or ends; NEVER without breaks */
 };
 
+/* A best-effort thread on whose CPU to wait. */
+struct awake {
+	int pid, tid; /* 0: none */
+	int cpu;      /* -1: it is not known yet whether it is busy enough */
+	unsigned long busy_ticks;
+	__u64 since;   /* from when on these count */
+	__u64 at;      /* when to look again */
+	unsigned next; /* group whose process is asked next */
+};
+
 struct actuator {
 	pthread_mutex_t lock;
 	struct ga_shared *shared;
@@ -120,6 +130,7 @@ struct actuator {
 	unsigned group_top, plan_top; /* all entries in use are below */
 	pthread_cond_t idle;	      /* followers */
 	unsigned threads;
+	struct awake awake;
 	bool led; /* a thread waits for events */
 	bool stopping;
 	__u64 stop_by;
@@ -198,6 +209,12 @@ bool threads_at_least(struct actuator *a, unsigned count);
 bool is_finished(const struct actuator *a);
 bool serve(struct actuator *a); /* until all is undone: true, or not in time: false */
 void gpu_settle(struct actuator *a, unsigned gpu, __u64 now);
+
+/* awake.c: where to wait, so that the CPU is awake when an event comes. */
+void awake_begin(struct actuator *a);
+void awake_stay(struct actuator *a); /* before this thread waits for events */
+void awake_leave(void);		     /* before this thread is in the driver for long */
+bool awake_is_shared(void);	     /* whether controls are issued elsewhere than where this thread waits */
 
 /* publish.c: taking over plans; 0 or -errno. */
 int publish(struct actuator *a, __u64 now);

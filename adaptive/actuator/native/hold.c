@@ -73,7 +73,7 @@ static int own_nice(struct actuator *a, __u32 tid)
  * others have probably slept since the last burst and take 30 to 200 us to wake. It stays there from hold to hold,
  * since moving it costs 20 us, and runs for no more than that. It is no real-time thread: places that run programs in
  * containers allow none, and one that waits, awake, for a lock would do so for ever. But it is not to wait for a
- * control that we are about to issue.
+ * control that we are about to issue here.
  */
 static void place_agent(struct actuator *a, struct plan *p)
 {
@@ -82,7 +82,7 @@ static void place_agent(struct actuator *a, struct plan *p)
 	int cpu = sched_getcpu();
 	cpu_set_t here;
 
-	if (next_retry(a, p->plan.gpu) <= now) {
+	if (!awake_is_shared() && next_retry(a, p->plan.gpu) <= now) {
 		hold_leave(p);
 		return;
 	}

@@ -237,6 +237,7 @@ void lead(struct actuator *a)
 	int count;
 
 	a->led = true;
+	awake_stay(a);
 	rearm(a);
 	pthread_mutex_unlock(&a->lock);
 	count = epoll_wait(epoll_fd, ready, 16, -1);
@@ -310,5 +311,6 @@ int main(int argc, char **argv)
 	    watch(signal_fd, FROM_SIGNAL))
 		fail("cannot start");
 	be_prompt();
+	awake_begin(&actuator);
 	return serve(&actuator) ? 0 : 1;
 }

@@ -16,7 +16,7 @@
 #include <linux/types.h>
 
 #define GA_MAGIC 0x54434147 /* "GACT" */
-#define GA_ABI_VERSION 5
+#define GA_ABI_VERSION 6
 
 #define GA_MAX_GPUS 8
 #define GA_MAX_SLOTS 256
@@ -157,6 +157,7 @@ struct ga_counters {
 	__u64 turns;
 	__u64 descriptors; /* open slots */
 	__u64 disabled;	   /* groups that are not known to be enabled */
+	__u64 beside;	   /* the process on whose thread's CPU events are awaited; 0: on any */
 };
 
 struct ga_turns {

@@ -33,6 +33,7 @@ static int unlocked(struct actuator *a, struct group *g, int (*control)(int, con
 	slot->users++;
 	mark_begun(a, copy.gpu, now_ns());
 	pthread_mutex_unlock(&a->lock);
+	awake_leave();
 	status = control(fd, &copy, value);
 	pthread_mutex_lock(&a->lock);
 	g->busy = false;

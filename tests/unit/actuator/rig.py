@@ -14,6 +14,7 @@ from gpsched.adaptive.probes.events import CUDA, HEAD, Call, Flag, Kind
 
 SET_TIMESLICE, PREEMPT, RESTART, SWITCH = 0xA06C0103, 0xA06C0105, 0xA06F0111, 0x2080110B
 U32, U64 = ctypes.c_uint32, ctypes.c_uint64
+SLEEP = ("sleep", "300")
 
 
 class Entry(ctypes.Structure):
@@ -76,15 +77,15 @@ def now_ns():
 
 
 class Rig:
-    """One latency-critical process and some best-effort ones (all asleep), one actuator, one fake driver."""
+    """One latency-critical process and some best-effort ones (asleep, unless said), one actuator, one fake driver."""
 
-    def __init__(self, folder, library, best_effort=1, ring=None, service=("sleep", "300"), **pipes):
+    def __init__(self, folder, library, best_effort=1, ring=None, service=SLEEP, job=SLEEP, **pipes):
         path = folder / "rm.log"
         path.write_bytes(bytes(ctypes.sizeof(Log)))
         with path.open("r+b") as file:
             self.rm = Log.from_buffer(mmap.mmap(file.fileno(), 0))
         self.service = subprocess.Popen(service, **pipes)
-        self._processes = [self.service, *(subprocess.Popen(["sleep", "300"]) for _ in range(best_effort))]
+        self._processes = [self.service, *(subprocess.Popen(job) for _ in range(best_effort))]
         self.lc, self.be = self._processes[0].pid, [process.pid for process in self._processes[1:]]
         self.files = {process.pid: FakeFiles(process.pid) for process in self._processes}
         before = {name: os.environ.get(name) for name in ("LD_PRELOAD", "FAKE_RM_LOG")}

@@ -1,0 +1,157 @@
+"""Where the actuator waits for events: on the CPU of a best-effort thread that keeps it awake, while holds are planned."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gpsched.adaptive.actuator import Mechanism
+from tests.unit.actuator.rig import SLEEP, until
+
+
+SPINS = (sys.executable, "-c", "while True: pass")
+SPINS_IN_A_THREAD = (
+    sys.executable,
+    "-c",
+    "import threading, time\ndef spin():\n while True: pass\nthreading.Thread(target=spin).start(); time.sleep(300)",
+)
+SPINS_FIRST = (sys.executable, "-c", "import os\nos.nice(-5)\nwhile True: pass")
+EVERYWHERE = os.sched_getaffinity(0)
+
+pytestmark = pytest.mark.skipif(len(EVERYWHERE) < 2, reason="needs two CPUs to choose from")
+
+
+class Waiting:
+    """A rig with a plan of holds, and where its actuator waits."""
+
+    def __init__(self, rig, mechanism=Mechanism.HOLD):
+        self.rig = rig
+        rig.publish(rig.plan(mechanism))
+
+    @property
+    def beside(self):
+        return self.rig.actuator.counters().beside
+
+    def cpus(self):
+        """Those on which each thread of the actuator may run."""
+        pid = self.rig.actuator.pid
+        return [os.sched_getaffinity(int(tid)) for tid in os.listdir(f"/proc/{pid}/task")]
+
+    def is_anywhere(self):
+        return not self.beside and all(cpus == EVERYWHERE for cpus in self.cpus())
+
+    def is_on(self, cpu):
+        return {cpu} in self.cpus()
+
+    def until(self, condition, seconds=10.0):
+        """Have events come meanwhile: an actuator that hears of nothing looks for nobody."""
+        return until(lambda: (self.rig.sync(), condition(), time.sleep(0.01))[1], seconds)
+
+    def stays_anywhere(self, seconds=1.2):
+        """Long enough to be found, and to be seen busy."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.rig.sync()
+            time.sleep(0.01)
+        return self.is_anywhere()
+
+
+@pytest.fixture
+def make_waiting(make_rig):
+    def make(*jobs, mechanism=Mechanism.HOLD):
+        (job,) = jobs or (SPINS,)
+        return Waiting(make_rig(job=job), mechanism)
+
+    return make
+
+
+def pinned(waiting, cpu):
+    """Have the job run there."""
+    (job,) = waiting.rig.be
+    for tid in os.listdir(f"/proc/{job}/task"):
+        os.sched_setaffinity(int(tid), {cpu})
+
+
+def test_waits_where_a_job_is_busy_and_follows_it(make_waiting):
+    waiting = make_waiting()
+    for cpu in (min(EVERYWHERE), max(EVERYWHERE)):
+        pinned(waiting, cpu)
+        waiting.until(lambda cpu=cpu: waiting.is_on(cpu))
+        assert waiting.beside == waiting.rig.be[0]
+
+
+def test_finds_the_thread_that_is_busy(make_waiting):
+    waiting = make_waiting(SPINS_IN_A_THREAD)
+    pinned(waiting, max(EVERYWHERE))
+    waiting.until(lambda: waiting.is_on(max(EVERYWHERE)))
+
+
+def test_a_job_that_waits_asleep_is_no_company(make_waiting):
+    assert make_waiting(SLEEP).stays_anywhere()
+
+
+def test_a_job_that_runs_before_others_is_no_company(make_waiting):
+    """The actuator would have to wait for it."""
+    waiting = make_waiting(SPINS_FIRST)
+    until(lambda: os.getpriority(os.PRIO_PROCESS, waiting.rig.be[0]) == -5)
+    assert waiting.stays_anywhere()
+
+
+def test_waits_anywhere_where_no_hold_is_planned(make_waiting):
+    """Controls take far longer than a CPU to wake."""
+    assert make_waiting(mechanism=Mechanism.DISABLE).stays_anywhere()
+
+
+def test_waits_anywhere_again_when_the_job_sleeps(make_waiting):
+    waiting = make_waiting()
+    waiting.until(lambda: waiting.beside)
+    os.kill(waiting.rig.be[0], 19)  # SIGSTOP
+    waiting.until(waiting.is_anywhere)
+
+
+def test_waits_anywhere_again_when_the_job_ends(make_waiting):
+    waiting = make_waiting()
+    waiting.until(lambda: waiting.beside)
+    waiting.rig.exit(waiting.rig.be[0])
+    waiting.until(waiting.is_anywhere)
+
+
+def test_waits_anywhere_again_without_plans(make_waiting):
+    waiting = make_waiting()
+    waiting.until(lambda: waiting.beside)
+    waiting.rig.publish()
+    until(waiting.is_anywhere)
+
+
+def test_hears_of_nothing_and_looks_at_nothing(make_waiting):
+    """Idle, it is never woken to see where the job has gone."""
+    waiting = make_waiting()
+    waiting.until(lambda: waiting.beside)
+    status = Path(f"/proc/{waiting.rig.actuator.pid}/status")
+
+    def switches():
+        lines = status.read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+
+    time.sleep(0.1)
+    before = switches()
+    time.sleep(0.5)
+    assert switches() == before
+
+
+def test_controls_are_issued_elsewhere(make_waiting):
+    """They take hundreds of µs, which the job's thread would lose, and the next event have to wait for."""
+    waiting = make_waiting(mechanism=Mechanism.HOLD | Mechanism.DISABLE)
+    rig = waiting.rig
+    pinned(waiting, max(EVERYWHERE))
+    waiting.until(lambda: waiting.is_on(max(EVERYWHERE)))
+    rig.rm.cost_us = 200_000
+    rig.trigger()
+    until(lambda: EVERYWHERE - {max(EVERYWHERE)} in waiting.cpus())
+    waiting.until(lambda: waiting.is_on(max(EVERYWHERE)), 0.15)  # whoever waits for the next event meanwhile
+    rig.rm.cost_us = 0
+    rig.launch()
+    rig.sync()
+    rig.record()
