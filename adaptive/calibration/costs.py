@@ -27,7 +27,8 @@ def _reserve(calibration: Calibration, switch: float) -> Costs:
     """Disabling has taken effect when the control ends; until then it may cost the burst another switch.
 
     ``Costs`` has that delay fall linearly to 0 at ``need_us``; it was measured at one margin. Where that margin was
-    enough it is all that is needed, and less is taken to cost what it cost an H200: nothing was seen of it.
+    enough it is all that is needed, with room for the slowest controls, and less is taken to cost what it cost an H200:
+    nothing was seen of it.
     """
     bursts, defaults = calibration.bursts, LEVELS["reserve"]
     disable, reserved = calibration.controls.get("disable", ControlCost()).load, bursts.reserved
@@ -37,7 +38,7 @@ def _reserve(calibration: Calibration, switch: float) -> Costs:
     margin, late = max(reserved.late_margin_us, 0.0), bursts.added_us(reserved.late) - residual
     costs = replace(defaults, switch_us=switch, residual_us=residual, control_us=disable.median_us)
     if late <= _NOTHING_US:
-        return replace(costs, need_us=min(max(margin, 1.0), disable.p90_us))
+        return replace(costs, need_us=min(max(margin, 1.0) + disable.p90_us - disable.p10_us, disable.p90_us))
     shortfall = max(1.0 - margin / disable.p90_us, _LEAST_SHORTFALL)
     return replace(costs, need_us=disable.p90_us, late_us=late / shortfall)
 

@@ -213,8 +213,8 @@ void gpu_settle(struct actuator *a, unsigned gpu, __u64 now);
 /* awake.c: where to wait, so that the CPU is awake when an event comes. */
 void awake_begin(struct actuator *a);
 void awake_stay(struct actuator *a); /* before this thread waits for events */
-void awake_leave(void);		     /* before this thread is in the driver for long */
-bool awake_is_shared(void);	     /* whether controls are issued elsewhere than where this thread waits */
+void awake_roam(void);		     /* a new thread, which may be anywhere */
+bool awake_is_shared(void);	     /* whether this thread waits beside a job's: controls are for others */
 
 /* publish.c: taking over plans; 0 or -errno. */
 int publish(struct actuator *a, __u64 now);

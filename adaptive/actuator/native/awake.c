@@ -18,14 +18,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FOLLOW_NS 50000000ull	/* how often is looked where the thread is */
+#define FOLLOW_NS 10000000ull	/* how often is looked where the thread is */
 #define JUDGE_NS 400000000ull	/* over how long its busy time is taken */
 #define SEARCH_NS 1000000000ull /* between two searches in vain */
 #define LEAST_BUSY 2		/* half of the time */
 #define MOST_THREADS 64		/* of a process are looked at */
 #define ANYWHERE (-1)
-#define ELSEWHERE (-2)
-#define INHERITED (-3)
 
 struct look {
 	char state;
@@ -35,7 +33,7 @@ struct look {
 };
 
 static cpu_set_t own; /* where the actuator may run */
-static __thread int here = INHERITED;
+static __thread int here = ANYWHERE;
 
 void awake_begin(struct actuator *a)
 {
@@ -217,16 +215,8 @@ bool awake_is_shared(void)
 	return here >= 0;
 }
 
-void awake_leave(void)
+void awake_roam(void)
 {
-	cpu_set_t others = own;
-
-	if (here == INHERITED && move(&own))
-		here = ANYWHERE;
-	if (here < 0)
-		return;
-	CPU_CLR((size_t)here, &others);
-	here = ELSEWHERE;
-	if (!CPU_COUNT(&others) || !move(&others))
-		move(&own);
+	here = ANYWHERE;
+	move(&own);
 }

@@ -5,7 +5,8 @@
  *
  * Leader and followers: one thread waits for events. If an event asks for a control, that very thread issues it, since
  * waking another one first would cost as much again, and a follower takes the lead meanwhile. There is one thread more
- * than GPUs (the driver takes one control of a GPU at a time anyway), so somebody is always free to lead.
+ * than GPUs (the driver takes one control of a GPU at a time anyway), so somebody is always free to lead. Only where
+ * the leader waits beside a job's thread (awake.c) a follower issues the control.
  */
 #include "actuator.h"
 
@@ -33,7 +34,6 @@ static int unlocked(struct actuator *a, struct group *g, int (*control)(int, con
 	slot->users++;
 	mark_begun(a, copy.gpu, now_ns());
 	pthread_mutex_unlock(&a->lock);
-	awake_leave();
 	status = control(fd, &copy, value);
 	pthread_mutex_lock(&a->lock);
 	g->busy = false;
@@ -226,7 +226,10 @@ bool serve(struct actuator *a)
 	while (!is_finished(a)) {
 		struct gpu *u = gpu_to_serve(a);
 
-		if (u) {
+		if (u && awake_is_shared()) {
+			pthread_cond_signal(&a->idle);
+			lead(a);
+		} else if (u) {
 			serve_gpu(a, u);
 			rearm(a);
 		} else if (!a->led)
@@ -241,6 +244,7 @@ bool serve(struct actuator *a)
 
 static void *follow(void *argument)
 {
+	awake_roam();
 	serve(argument);
 	return NULL;
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpsched.adaptive.actuator import Mechanism
+from gpsched.adaptive.actuator import Mechanism, Reason
 from tests.unit.actuator.rig import SLEEP, until
 
 
@@ -144,14 +144,17 @@ def test_hears_of_nothing_and_looks_at_nothing(make_waiting):
 def test_controls_are_issued_elsewhere(make_waiting):
     """They take hundreds of µs, which the job's thread would lose, and the next event have to wait for."""
     waiting = make_waiting(mechanism=Mechanism.HOLD | Mechanism.DISABLE)
-    rig = waiting.rig
-    pinned(waiting, max(EVERYWHERE))
-    waiting.until(lambda: waiting.is_on(max(EVERYWHERE)))
+    rig, busy = waiting.rig, max(EVERYWHERE)
+    pinned(waiting, busy)
+    waiting.until(lambda: waiting.is_on(busy))
     rig.rm.cost_us = 200_000
     rig.trigger()
-    until(lambda: EVERYWHERE - {max(EVERYWHERE)} in waiting.cpus())
-    waiting.until(lambda: waiting.is_on(max(EVERYWHERE)), 0.15)  # whoever waits for the next event meanwhile
-    rig.rm.cost_us = 0
+    until(lambda: rig.rm.number)
+    during = waiting.cpus()
     rig.launch()
     rig.sync()
-    rig.record()
+    record = rig.record()
+    assert EVERYWHERE in during and {busy} in during
+    assert record.reason == Reason.SYNC
+    assert record.end_ns - record.trigger_ns < 100_000_000
+    assert [value for _, _, value in rig.controls()] == [True, False]
