@@ -7,7 +7,6 @@ from gpsched.adaptive.hints.costs import LEVELS, Costs
 
 
 _LEAST_SHORTFALL = 0.3  # what is extrapolated from less would be noise
-_NOTHING_US = 20.0  # a delay that is none
 _TIMED = ("switch_us", "residual_us", "need_us", "late_us", "control_us")
 
 
@@ -37,7 +36,7 @@ def _reserve(calibration: Calibration, switch: float) -> Costs:
     residual = min(bursts.added_us(reserved.early), switch)
     margin, late = max(reserved.late_margin_us, 0.0), bursts.added_us(reserved.late) - residual
     costs = replace(defaults, switch_us=switch, residual_us=residual, control_us=disable.median_us)
-    if late <= _NOTHING_US:
+    if reserved.was_enough:
         return replace(costs, need_us=min(max(margin, 1.0) + disable.p90_us - disable.p10_us, disable.p90_us))
     shortfall = max(1.0 - margin / disable.p90_us, _LEAST_SHORTFALL)
     return replace(costs, need_us=disable.p90_us, late_us=late / shortfall)

@@ -24,7 +24,9 @@ _BURST_SAMPLES = 25
 _SETTLE_US = 3000.0  # a BE's turn of 2048 µs and a control are over by then
 _PACE_US = 1000.0  # between two controls: each finds the GPU as the first did
 _LOAD_REQUESTS, _LOAD_HZ = 150, 400.0  # outlast the controls measured beside them
-_LATE_LEAD = 0.3  # share of the control's duration: its effect, another switch, then falls into the burst
+# Shares of the control's duration. The first may be enough; after the second its effect, another switch, falls into
+# the burst, and tells what beginning late costs.
+_LATE_LEADS = 0.45, 0.3
 _BURST_HZ = 100_000.0  # of a single request, which is sent after one period
 
 
@@ -192,7 +194,10 @@ class _Bench:
         if isinstance(disabling, str):
             return None
         early = self.bursts(disable_before=True)
-        lead_us = disabling.median_us * _LATE_LEAD
+        found = [self._late_bursts(early, disabling.median_us * share) for share in _LATE_LEADS]
+        return found[0] if found[0].was_enough else found[1]
+
+    def _late_bursts(self, early: Figure, lead_us: float) -> ReservedBursts:
         late = [self._late_burst(lead_us) for _ in range(_BURST_SAMPLES)]
         took, margins = zip(*late, strict=True)
         return ReservedBursts(early=early, late=Figure.of(took), late_margin_us=round(median(margins), 1))

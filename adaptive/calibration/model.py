@@ -12,6 +12,9 @@ import msgspec
 SCHEMA = "gpsched.calibration/1"
 
 
+_NOTHING_US = 20.0  # a delay that is none
+
+
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """How long something took, in µs: median, 10th and 90th percentile of ``samples``."""
 
@@ -46,6 +49,16 @@ class ReservedBursts(msgspec.Struct, frozen=True, kw_only=True):
     early: Figure
     late: Figure
     late_margin_us: float
+
+    @property
+    def delay_us(self) -> float:
+        """What beginning late adds."""
+        return self.late.median_us - self.early.median_us
+
+    @property
+    def was_enough(self) -> bool:
+        """Whether that margin was as good as a long one."""
+        return self.delay_us <= _NOTHING_US
 
 
 class Bursts(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpsched.adaptive.calibration.costs import to_costs
+from gpsched.adaptive.calibration.measure import _Bench
 from gpsched.adaptive.calibration.model import Figure
 from gpsched.adaptive.hints.costs import LEVELS
-from tests.unit.calibration.samples import calibration
+from tests.unit.calibration.samples import calibration, figure
 
 
 def test_the_h200s_figures_give_the_h200s_costs() -> None:
@@ -73,3 +74,17 @@ def test_a_figure_lies_within_its_samples(samples: list[float]) -> None:
     found = Figure.of(samples)
     assert min(samples) - 0.1 <= found.p10_us <= found.median_us <= found.p90_us <= max(samples) + 0.1
     assert found.samples == len(samples)
+
+
+@pytest.mark.parametrize(("delays_us", "margin_us"), [((5.0, 150.0), 450.0), ((90.0, 150.0), 300.0)])
+def test_the_shortest_lead_that_is_enough_is_told_or_what_a_shorter_one_costs(
+    monkeypatch: pytest.MonkeyPatch, delays_us: tuple[float, float], margin_us: float
+) -> None:
+    bench = object.__new__(_Bench)
+    delays = dict(zip((450.0, 300.0), delays_us, strict=True))
+    monkeypatch.setattr(bench, "bursts", lambda *, disable_before: figure(400.0))
+    monkeypatch.setattr(bench, "_late_burst", lambda lead_us: (400.0 + delays[lead_us], lead_us))
+    reserved = bench.reserved_bursts(figure(1000.0))
+    assert reserved is not None
+    assert reserved.late_margin_us == margin_us
+    assert reserved.delay_us == delays[margin_us]
