@@ -131,7 +131,8 @@ struct actuator {
 	pthread_cond_t idle;	      /* followers */
 	unsigned threads;
 	struct awake awake;
-	bool led; /* a thread waits for events */
+	bool led;    /* a thread waits for events */
+	bool called; /* it called another one to issue a control, who has not come yet */
 	bool stopping;
 	__u64 stop_by;
 };

@@ -196,7 +196,7 @@ static __u64 next_deadline(const struct actuator *a)
 			continue;
 		if (!a->stopping)
 			next = earlier(next, earlier(turns_deadline(u), u->break_at));
-		if (!u->busy) /* else its thread looks again by itself */
+		if (!u->busy && !a->called) /* else its thread looks again by itself */
 			next = earlier(next, next_retry(a, u->index));
 	}
 	return next;

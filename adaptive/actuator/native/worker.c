@@ -220,6 +220,14 @@ bool is_finished(const struct actuator *a)
 	return a->stopping && (!left || now_ns() >= a->stop_by);
 }
 
+/* If there is nothing to do any more, the leader has to wait for whatever it did not wait for meanwhile. */
+static void wait_to_be_called(struct actuator *a)
+{
+	a->called = false;
+	rearm(a);
+	pthread_cond_wait(&a->idle, &a->lock);
+}
+
 bool serve(struct actuator *a)
 {
 	pthread_mutex_lock(&a->lock);
@@ -227,15 +235,17 @@ bool serve(struct actuator *a)
 		struct gpu *u = gpu_to_serve(a);
 
 		if (u && awake_is_shared()) {
+			a->called = true;
 			pthread_cond_signal(&a->idle);
 			lead(a);
 		} else if (u) {
+			a->called = false;
 			serve_gpu(a, u);
 			rearm(a);
 		} else if (!a->led)
 			lead(a);
 		else
-			pthread_cond_wait(&a->idle, &a->lock);
+			wait_to_be_called(a);
 	}
 	pthread_cond_broadcast(&a->idle);
 	pthread_mutex_unlock(&a->lock);

@@ -1,6 +1,7 @@
-"""Where the actuator waits for events: on the CPU of a best-effort thread that keeps it awake, while holds are planned."""
+"""Where the actuator waits for events: on the CPU of a best-effort thread, which is awake, while holds are planned."""
 
 import os
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpsched.adaptive.actuator import Mechanism, Reason
-from tests.unit.actuator.rig import SLEEP, until
+from tests.unit.actuator.rig import SLEEP, now_ns, until
 
 
 SPINS = (sys.executable, "-c", "while True: pass")
@@ -21,6 +22,10 @@ SPINS_FIRST = (sys.executable, "-c", "import os\nos.nice(-5)\nwhile True: pass")
 EVERYWHERE = os.sched_getaffinity(0)
 
 pytestmark = pytest.mark.skipif(len(EVERYWHERE) < 2, reason="needs two CPUs to choose from")
+
+
+def threads(pid):
+    return [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()]
 
 
 class Waiting:
@@ -37,7 +42,7 @@ class Waiting:
     def cpus(self):
         """Those on which each thread of the actuator may run."""
         pid = self.rig.actuator.pid
-        return [os.sched_getaffinity(int(tid)) for tid in os.listdir(f"/proc/{pid}/task")]
+        return [os.sched_getaffinity(tid) for tid in threads(pid)]
 
     def is_anywhere(self):
         return not self.beside and all(cpus == EVERYWHERE for cpus in self.cpus())
@@ -60,9 +65,8 @@ class Waiting:
 
 @pytest.fixture
 def make_waiting(make_rig):
-    def make(*jobs, mechanism=Mechanism.HOLD):
-        (job,) = jobs or (SPINS,)
-        return Waiting(make_rig(job=job), mechanism)
+    def make(job=SPINS, count=1, mechanism=Mechanism.HOLD):
+        return Waiting(make_rig(count, job=job), mechanism)
 
     return make
 
@@ -70,8 +74,8 @@ def make_waiting(make_rig):
 def pinned(waiting, cpu):
     """Have the job run there."""
     (job,) = waiting.rig.be
-    for tid in os.listdir(f"/proc/{job}/task"):
-        os.sched_setaffinity(int(tid), {cpu})
+    for tid in threads(job):
+        os.sched_setaffinity(tid, {cpu})
 
 
 def test_waits_where_a_job_is_busy_and_follows_it(make_waiting):
@@ -154,7 +158,35 @@ def test_controls_are_issued_elsewhere(make_waiting):
     rig.launch()
     rig.sync()
     record = rig.record()
-    assert EVERYWHERE in during and {busy} in during
+    assert EVERYWHERE in during
+    assert {busy} in during
     assert record.reason == Reason.SYNC
     assert record.end_ns - record.trigger_ns < 100_000_000
     assert [value for _, _, value in rig.controls()] == [True, False]
+
+
+def begins_us(rig):
+    """From a trigger to its first control, while no CPU sleeps: the mean, which tells of a few that are very late."""
+    took = []
+    for _ in range(100):
+        known, at = rig.rm.number, now_ns()
+        rig.trigger(time_ns=at)
+        until(lambda known=known: rig.rm.number > known)
+        took.append((rig.rm.entries[known].begin_ns - at) / 1000)
+        rig.launch()
+        rig.sync()
+        rig.record()
+        time.sleep(0.01)
+    return statistics.mean(took)
+
+
+def test_controls_that_are_left_to_another_thread_begin_at_once(make_waiting):
+    """A leader that looked again and again kept the one that it had called from the lock, for 10 ms to 1 s."""
+    waiting = make_waiting(count=len(EVERYWHERE), mechanism=Mechanism.HOLD | Mechanism.DISABLE)
+    rig = waiting.rig
+    waiting.until(lambda: waiting.beside)
+    left_to_another_us = begins_us(rig)
+    assert waiting.beside
+    rig.publish(rig.plan(Mechanism.DISABLE))
+    until(waiting.is_anywhere)
+    assert left_to_another_us < 50 * begins_us(rig)
