@@ -30,22 +30,23 @@ __u64 turn_ns(const struct gpu *u)
 	return u->plan.turn_us[u->turn] * US;
 }
 
+static __u64 least_ns(const struct gpu *u)
+{
+	__u64 unit = u->unit_ns[u->turn];
+
+	return later(SHORTEST_NS, unit + unit / 2); /* with what passing on and reservations cost */
+}
+
+/* A turn that is shortened for what its job had too much still has room for a unit, if a whole one has. */
 __u64 turn_due_ns(const struct gpu *u)
 {
-	return turn_ns(u) * u->due_permille / WHOLE;
+	return later(turn_ns(u) * u->due_permille / WHOLE, earlier(least_ns(u), turn_ns(u)));
 }
 
 /* By the clock on the wall. */
 static __u64 turn_wall_ns(const struct gpu *u)
 {
 	return turn_due_ns(u) * u->wall_permille / WHOLE;
-}
-
-static __u64 least_ns(const struct gpu *u)
-{
-	__u64 unit = u->unit_ns[u->turn];
-
-	return later(SHORTEST_NS, unit + unit / 4); /* with what passing on and reservations cost */
 }
 
 /* When somebody will have waited for as long as the plan says. */

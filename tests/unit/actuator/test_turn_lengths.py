@@ -1,5 +1,7 @@
 """How long turns last, and whose is next: many jobs beside latency-critical work, in virtual time."""
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,13 +21,20 @@ def bed(tmp_path_factory):
     return build(tmp_path_factory.mktemp("turns"))
 
 
-def world(bed, jobs, bursts=None, tenants=None, *, alone=False, lead=0.0):
+def world(bed, jobs, bursts=None, tenants=None, *, alone=False, lead=0.0, **costs):
     """Turns as the policy makes them."""
     lengths = turns([Participant(number, str(number)) for number in range(len(jobs))], tenants or {}, 50_000)
-    made = World(bed, jobs, lengths, longest_wait(lengths, alone=alone), bursts, lead)
+    made = World(bed, jobs, lengths, longest_wait(lengths, alone=alone), bursts, lead, **costs)
     made.run(WARM_UP_MS)
     made.run(MEASURED_MS)
     return made
+
+
+def five_services(begin):
+    """One after the other, each 20 times a second, and their bursts' lengths."""
+    for length in itertools.cycle((7.2, 8.0, 3.2, 4.6, 3.6)):
+        yield begin, length
+        begin += 9.87
 
 
 def units(made):
@@ -58,6 +67,16 @@ def test_no_unit_is_cut_in_two(bed, lead):
     """Though one that runs on while reservations begin seems shorter than it is."""
     made = world(bed, [Job(unit, BEAT_MS) for unit in MODELS_MS], bursts_of(OFF_BEAT_MS, 4.7 + lead), lead=lead)
     assert max(job.longest_gap for job in made.jobs) < 100
+
+
+@pytest.mark.parametrize("lead", [0.0, 0.4])
+@pytest.mark.parametrize(("passing", "back"), [(0.42, 0.1), (1.05, 0.1), (1.05, 0.3)])
+def test_no_unit_is_cut_in_two_where_controls_are_slow(bed, lead, passing, back):
+    """Scenario D as an H200 ran it: turns that were halved had no room for the longest unit, whose job waited 174 ms."""
+    for shift in range(6):
+        jobs = [Job(unit, BEAT_MS) for unit in (6.6, 8.3, 2.8, 4.0, 3.2)]
+        made = world(bed, jobs, five_services(shift * 1.7), lead=lead, passing=passing, back=back)
+        assert max(job.longest_gap for job in made.jobs) < 100
 
 
 def test_whoever_is_behind_keeps_its_turn_between_two_units(bed):

@@ -59,11 +59,15 @@ def bursts_of(period: float, length: float) -> Iterator[tuple[float, float]]:
 
 
 class World:
-    """``run`` goes on; figures are of the last run. For the first ``lead`` of a reservation the job still runs."""
+    """``run`` goes on; figures are of the last run. For the first ``lead`` of a reservation the job still runs.
 
-    def __init__(self, bed, jobs, turns_us, wait_us=0, bursts=None, lead=0.0):
+    ``passing``: from one turn to the next; ``back``: until a job runs again after a reservation.
+    """
+
+    def __init__(self, bed, jobs, turns_us, wait_us=0, bursts=None, lead=0.0, *, passing=PASS_MS, back=BACK_MS):
         self.bed, self.jobs, self.bursts, self.lead, self.runs_until = bed, jobs, bursts or bursts_of(0, 0), lead, 0.0
         self.now, self.turn, self.runs_from, self.burst_end = 0.0, 0, 0.0, math.inf
+        self.passing, self.back = passing, back
         self.passes, self.idle = 0, 0.0
         self.turn_ended = [0.0] * len(jobs)
         self.burst = next(self.bursts)
@@ -128,7 +132,7 @@ class World:
             self.burst = next(self.bursts)
         elif self.burst_end <= self.now:
             self.burst_end = math.inf
-            self.runs_from = max(self.runs_from, self.now + BACK_MS)
+            self.runs_from = max(self.runs_from, self.now + self.back)
             self.bed.bed_reserve(False, self._ns())
 
     def _pass_on(self):
@@ -136,7 +140,7 @@ class World:
         if turn == self.turn:
             return
         self.passes += 1
-        self.turn_ended[self.turn], self.runs_from = self.now, self.now + PASS_MS
+        self.turn_ended[self.turn], self.runs_from = self.now, self.now + self.passing
         self.turn, job = turn, self.jobs[turn]
         if job.left:
             job.waits.append(self.now - max(self.turn_ended[turn], job.begun))
