@@ -72,7 +72,7 @@ def test_no_unit_is_cut_in_two(bed, lead):
 @pytest.mark.parametrize("lead", [0.0, 0.4])
 @pytest.mark.parametrize(("passing", "back"), [(0.42, 0.1), (1.05, 0.1), (1.05, 0.3)])
 def test_no_unit_is_cut_in_two_where_controls_are_slow(bed, lead, passing, back):
-    """Scenario D as an H200 ran it: turns that were halved had no room for the longest unit, whose job waited 174 ms."""
+    """Scenario D on an H200: turns that were halved had no room for the longest unit, whose job waited 174 ms."""
     for shift in range(6):
         jobs = [Job(unit, BEAT_MS) for unit in (6.6, 8.3, 2.8, 4.0, 3.2)]
         made = world(bed, jobs, five_services(shift * 1.7), lead=lead, passing=passing, back=back)
