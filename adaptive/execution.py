@@ -58,6 +58,11 @@ class Execution:
         """Whether it runs, now that it was started if it had to be."""
         return self._running() is not None
 
+    @property
+    def beside(self) -> int:
+        """The process on whose thread's CPU the actuator waits for events, since that does not sleep; 0: on any."""
+        return self._actuator.counters().beside if self._actuator is not None else 0
+
     def publish(self, plan_set: PlanSet) -> bool:
         """Put the plans in force; False where that failed, or nothing was to be done: best-effort work runs unhindered.
 

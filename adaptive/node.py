@@ -194,7 +194,10 @@ class Node:
         learner = self.steering.learners.of(pid)
         if learner is None:
             raise NotLatencyCriticalError(pid)
-        return msgspec.structs.replace(learner.report(), resting=pid in self.steering.rests.pids)
+        steering = self.steering
+        return msgspec.structs.replace(
+            learner.report(), resting=pid in steering.rests.pids, beside=steering.execution.beside
+        )
 
     def reap(self) -> None:
         """Forget the processes that have ended: copies of their descriptors keep their GPU memory allocated."""

@@ -62,6 +62,8 @@ def print_plan(report: "HintsReport") -> None:
         print(f"          {RESTING}")
     for trigger in choice.triggers:
         print(f"          {_trigger(trigger)}")
+    if report.beside:
+        print(f"          events are awaited where a thread of {report.beside} keeps a CPU awake")
     print(
         f"          given back {format_duration(choice.quiet_us)} after the last synchronisation, "
         f"at the latest {format_duration(choice.burst_limit_us)} after the first launch"

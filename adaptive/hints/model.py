@@ -111,6 +111,7 @@ class HintsReport(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that ``gpsched hints PID`` shows. ``learned_after``: bursts until something first announced them.
 
     ``resting``: it is known so well that it is left to the actuator for some seconds, and bursts are not counted here.
+    ``beside``: the process on whose thread's CPU the actuator waits for events, since it is awake; 0: on any.
     """
 
     schema: str = SCHEMA
@@ -127,3 +128,4 @@ class HintsReport(msgspec.Struct, frozen=True, kw_only=True):
     lost_events: int
     learned_after: int | None = None
     resting: bool = False
+    beside: int = 0

@@ -113,6 +113,17 @@ def test_explain_of_an_unknown_process(daemon: list[ProcessView]) -> None:
         parsed.run(parsed)
 
 
+def test_explain_says_where_events_are_awaited(
+    capsys: pytest.CaptureFixture[str],
+    daemon: list[ProcessView],
+    report: HintsReport,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert "awake" not in printed(capsys, "explain", str(PID))
+    monkeypatch.setattr(Client, "hints", lambda self, pid: msgspec.structs.replace(report, beside=77))
+    assert "events are awaited where a thread of 77 keeps a CPU awake" in printed(capsys, "explain", str(PID))
+
+
 @pytest.mark.parametrize("command", ["hints", "explain"])
 def test_a_service_that_is_left_to_the_actuator_is_said_to_be(
     capsys: pytest.CaptureFixture[str],

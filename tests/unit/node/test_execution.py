@@ -8,7 +8,7 @@ import pytest
 
 from gpsched.adaptive.actuator.errors import ActuatorGoneError, ActuatorMissingError, PlanRefusedError
 from gpsched.adaptive.actuator.plans import GpuPlan, Mechanism, Member, Plan, PlanSet, Role, Trigger
-from gpsched.adaptive.actuator.records import Reason, Record
+from gpsched.adaptive.actuator.records import Counters, Reason, Record
 from gpsched.adaptive.driver.types import Channel, ChannelGroup
 from gpsched.adaptive.errors import GpschedError, ProcessGoneError
 from gpsched.adaptive.execution import Execution
@@ -30,6 +30,7 @@ class _Actuator:
         self.taken: list[PlanSet] = []
         self.failure: GpschedError | None = None
         self.stopped = False
+        self.beside = 0
 
     def fileno(self) -> int:
         return self._end
@@ -44,6 +45,9 @@ class _Actuator:
 
     def announce(self, _event: bytes) -> None:
         self.publish(NOTHING)
+
+    def counters(self) -> Counters:
+        return Counters(**dict.fromkeys(Counters.__struct_fields__, 0) | {"beside": self.beside})
 
     def stop(self) -> None:
         self.stopped = True
@@ -159,3 +163,10 @@ def test_its_death_leaves_slices_as_they_were_and_it_is_not_started_at_once(bed:
     assert not bed.execution.may_run
     assert not bed.execution.publish(bed.plans)
     bed.execution.announce(b"")  # to nobody
+
+
+def test_where_it_waits_is_told_while_it_runs(bed: _Bed) -> None:
+    bed.actuator.beside = 77
+    assert bed.execution.beside == 0
+    bed.execution.publish(bed.plans)
+    assert bed.execution.beside == 77
