@@ -2,7 +2,8 @@
 
     python -m tests.bpf.measure_hold
 
-The driver is a fake one whose launches cost nothing, so that the times are those of the actuator and the agent.
+The driver is a fake one whose launches cost nothing, so that the times are those of the actuator and the agent. Once
+without a best-effort job, and once beside one that waits awake, where the actuator waits, too.
 """
 
 import os
@@ -25,6 +26,7 @@ BURSTS, RATE = 100, 100
 FORETOLD_NS = 6_000_000
 ALERT_S = 60e-6  # a thread is woken 23 to 150 µs before it comes back (H200)
 SHOWN = (50, 95, 99)
+JOBS = {"no job": (), "a busy job": (sys.executable, "-c", "while True: pass")}
 
 
 def burst(rig, offset_us, alert_s):
@@ -50,7 +52,7 @@ def measure(rig, offset_us, alert_s=0.0):
     trigger = Trigger(kind=Kind.HINT)
     if offset_us is not None:
         trigger = Trigger(kind=Kind.CUDA_ENTER, call=Call.COPY_H2D, offset_us=offset_us)
-    rig.publish(rig.plan(Mechanism.HOLD, trigger=trigger, launch_within_us=100_000), members=[rig.member(rig.lc)])
+    rig.publish(rig.plan(Mechanism.HOLD, trigger=trigger, launch_within_us=100_000))
     rig.actuator.records()
     begin = time.monotonic()
     for number in range(BURSTS):
@@ -65,26 +67,37 @@ def measure(rig, offset_us, alert_s=0.0):
     ]
 
 
+def beside(folder, job):
+    """Print the times beside a best-effort job, or without one."""
+    service = {"service": (sys.executable, "-c", HOST), "stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    rig = Rig(folder, build_fake_rm(folder), best_effort=1 if job else 0, job=job, **service)
+    program = load(rig.lc)
+    try:
+        rig.actuator._slots.ring(program[b"fast"].map_fd)
+        rig.service.stdout.readline()
+        measure(rig, 0)  # meanwhile the job is found
+        for offset_us, alert_s in ((0, 0.0), (0, ALERT_S), (100, 0.0), (600, 0.0), (None, 0.0)):
+            bell, launch = measure(rig, offset_us, alert_s)
+            what = "when foretold" if offset_us is None else f"{offset_us} µs after its event"
+            what += f", {round(alert_s * 1e6)} µs after another" if alert_s else ""
+            to_bell, to_launch = percentiles(bell, SHOWN), percentiles(launch, SHOWN)
+            print(f"  due {what}: to the bell {to_bell}, to the launch {to_launch} (n {len(bell)})")
+        print(f"  waited at the end beside {rig.actuator.counters().beside or 'nobody'}")
+    finally:
+        rig.close()
+        program.cleanup()
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         build(folder, HERE / "fake_libcuda.c")
-        os.environ |= {"LD_LIBRARY_PATH": name, "AGENT": str(library_path())}
-        service = {"service": (sys.executable, "-c", HOST), "stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        rig = Rig(folder, build_fake_rm(folder), best_effort=0, **service)
-        program = load(rig.lc)
-        try:
-            rig.actuator._slots.ring(program[b"fast"].map_fd)
-            rig.service.stdout.readline()
-            for offset_us, alert_s in ((0, 0.0), (0, ALERT_S), (100, 0.0), (600, 0.0), (None, 0.0)):
-                bell, launch = measure(rig, offset_us, alert_s)
-                what = "when foretold" if offset_us is None else f"{offset_us} µs after its event"
-                what += f", {round(alert_s * 1e6)} µs after another" if alert_s else ""
-                to_bell, to_launch = percentiles(bell, SHOWN), percentiles(launch, SHOWN)
-                print(f"due {what}: to the bell {to_bell}, to the launch {to_launch} (n {len(bell)})")
-        finally:
-            rig.close()
-            program.cleanup()
+        before = os.environ.get("LD_LIBRARY_PATH")
+        os.environ["LD_LIBRARY_PATH"] = f"{name}:{before}" if before else name
+        os.environ["AGENT"] = str(library_path())
+        for what, job in JOBS.items():
+            print(what)
+            beside(folder, job)
 
 
 if __name__ == "__main__":
