@@ -199,11 +199,11 @@ static struct gpu *gpu_to_serve(struct actuator *a)
 	return NULL;
 }
 
-/* If nobody waits for events now, another thread begins to, while this one is in the driver. */
+/* If nobody waits for events now, or for another GPU's driver, another thread does while this one is in the driver. */
 static void serve_gpu(struct actuator *a, struct gpu *u)
 {
 	u->busy = true;
-	if (!a->led)
+	if (!a->led || gpu_to_serve(a))
 		pthread_cond_signal(&a->idle);
 	if (should_restore(a, u))
 		restore_slices(a, u);

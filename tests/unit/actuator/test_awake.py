@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpsched.adaptive.actuator import Mechanism, Reason
+from gpsched.adaptive.actuator import GpuPlan, Mechanism, Reason
 from tests.unit.actuator.rig import SLEEP, now_ns, until
 
 
@@ -163,6 +163,20 @@ def test_controls_are_issued_elsewhere(make_waiting):
     assert record.reason == Reason.SYNC
     assert record.end_ns - record.trigger_ns < 100_000_000
     assert [value for _, _, value in rig.controls()] == [True, False]
+
+
+def test_another_gpu_does_not_wait_for_the_first_ones_controls(make_rig):
+    rig = make_rig(2, job=SPINS)
+    holds = Mechanism.HOLD | Mechanism.DISABLE
+    members = [rig.member(rig.lc), *(rig.member(job, gpu=gpu) for gpu, job in enumerate(rig.be))]
+    waiting = Waiting(rig)
+    rig.publish(*(rig.plan(holds, gpu=gpu) for gpu in range(2)), members=members, gpus=(GpuPlan(), GpuPlan()))
+    waiting.until(lambda: waiting.beside)
+    rig.rm.cost_us = 200_000
+    rig.trigger()
+    until(lambda: rig.rm.number >= 2)
+    first, second = (entry.begin_ns for entry in rig.rm.entries[:2])
+    assert second - first < 100_000_000
 
 
 def begins_us(rig):
