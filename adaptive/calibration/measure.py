@@ -195,7 +195,8 @@ class _Bench:
             return None
         early = self.bursts(disable_before=True)
         found = [self._late_bursts(early, disabling.median_us * share) for share in _LATE_LEADS]
-        return found[0] if found[0].was_enough else found[1]
+        longer, shorter = found
+        return shorter if not longer.was_enough and not shorter.was_enough else longer
 
     def _late_bursts(self, early: Figure, lead_us: float) -> ReservedBursts:
         late = [self._late_burst(lead_us) for _ in range(_BURST_SAMPLES)]

@@ -212,7 +212,7 @@ bool serve(struct actuator *a); /* until all is undone: true, or not in time: fa
 void gpu_settle(struct actuator *a, unsigned gpu, __u64 now);
 
 /* awake.c: where to wait, so that the CPU is awake when an event comes. */
-void awake_begin(struct actuator *a);
+void awake_begin(struct actuator *a, bool is_first);
 void awake_stay(struct actuator *a); /* before this thread waits for events */
 void awake_roam(void);		     /* a new thread, which may be anywhere */
 bool awake_is_shared(void);	     /* whether this thread waits beside a job's: controls are for others */

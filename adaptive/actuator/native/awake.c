@@ -21,6 +21,7 @@
 #define FOLLOW_NS 10000000ull	/* how often is looked where the thread is */
 #define JUDGE_NS 400000000ull	/* over how long its busy time is taken */
 #define SEARCH_NS 1000000000ull /* between two searches in vain */
+#define CALM_NS 1000000ull	/* enough to look, and for what a rhythm foretells */
 #define LEAST_BUSY 2		/* half of the time */
 #define MOST_THREADS 64		/* of a process are looked at */
 #define ANYWHERE (-1)
@@ -33,11 +34,13 @@ struct look {
 };
 
 static cpu_set_t own; /* where the actuator may run */
+static bool first;    /* whoever else runs there makes way at once */
 static __thread int here = ANYWHERE;
 
-void awake_begin(struct actuator *a)
+void awake_begin(struct actuator *a, bool is_first)
 {
 	a->awake.cpu = ANYWHERE;
+	first = is_first;
 	if (sched_getaffinity(0, sizeof(own), &own))
 		CPU_ZERO(&own);
 }
@@ -114,16 +117,21 @@ static bool is_job(const struct group *g)
 	return g->used && !g->leaving && !g->dead && g->plan.role == GA_ROLE_BE;
 }
 
-/* Goes on with the next process each time: one whose thread was not busy enough is not asked again at once. */
+/* One process each time: events wait meanwhile. One whose thread was not busy enough is not asked again at once. */
 static void search(struct actuator *a, __u64 now)
 {
-	for (unsigned i = 0; i < a->group_top && !a->awake.tid; i++) {
-		struct group *g = &a->groups[a->awake.next++ % a->group_top];
+	unsigned *next = &a->awake.next;
 
-		if (is_job(g))
-			search_process(a, (pid_t)g->plan.pid, now);
-	}
-	a->awake.at = now + (a->awake.tid ? FOLLOW_NS : SEARCH_NS);
+	a->awake.at = now + FOLLOW_NS;
+	while (*next < a->group_top && !is_job(&a->groups[*next]))
+		++*next;
+	if (*next < a->group_top)
+		search_process(a, (pid_t)a->groups[(*next)++].plan.pid, now);
+	if (*next < a->group_top)
+		return;
+	*next = 0;
+	if (!a->awake.tid)
+		a->awake.at = now + SEARCH_NS;
 }
 
 static void forget(struct actuator *a)
@@ -161,10 +169,16 @@ static void follow(struct actuator *a, __u64 now)
 	}
 }
 
-static bool is_calm(const struct actuator *a)
+static bool is_soon(const struct plan *p, __u64 now)
 {
-	for_each_plan(a, p) if (p->used && p->phase != IDLE) return false;
-	return true;
+	return p->phase != IDLE && !(p->phase == WAITING && p->start_at > now + CALM_NS);
+}
+
+/* Nothing is reserved, or about to be, or left to be done. */
+static bool is_calm(const struct actuator *a, __u64 now)
+{
+	for_each_plan(a, p) if (p->used && is_soon(p, now)) return false;
+	return !a->called;
 }
 
 static bool has_holds(const struct actuator *a)
@@ -175,9 +189,9 @@ static bool has_holds(const struct actuator *a)
 
 static void look_around(struct actuator *a, __u64 now)
 {
-	if (!has_holds(a) || a->stopping)
+	if (!first || !has_holds(a) || a->stopping)
 		forget(a);
-	else if (now < a->awake.at || !is_calm(a))
+	else if (now < a->awake.at || !is_calm(a, now))
 		return;
 	else if (a->awake.tid)
 		follow(a, now);
@@ -205,6 +219,7 @@ void awake_stay(struct actuator *a)
 		if (move(&there))
 			return;
 		forget(a); /* it was taken from us meanwhile */
+		a->shared->counters.beside = 0;
 		here = ANYWHERE;
 	}
 	move(&own);

@@ -260,6 +260,8 @@ static void plan_event(struct actuator *a, struct plan *p, const struct gs_event
 void burst_event(struct actuator *a, const struct gs_event *event, __u64 now)
 {
 	a->shared->counters.events++;
+	if (a->stopping)
+		return;
 	if (event->kind == GS_PAUSE) {
 		turns_pause(a, event, now);
 		return;
@@ -345,7 +347,7 @@ static void plan_tick(struct actuator *a, struct plan *p, __u64 now)
 
 void burst_tick(struct actuator *a, __u64 now)
 {
-	for_each_plan(a, p) if (p->used) plan_tick(a, p, now);
+	for_each_plan(a, p) if (p->used && !a->stopping) plan_tick(a, p, now);
 }
 
 /*

@@ -20,7 +20,7 @@ void lengths_publish(struct gpu *u)
 	}
 	u->wait_ns = u->plan.turn_count > 1 && sum > shortest ? u->plan.wait_us * US : 0;
 	/* Whoever has the shortest waits for all the others. */
-	u->wall_permille = u->wait_ns ? u->plan.wait_us * WHOLE / (sum - shortest) : 0;
+	u->wall_permille = u->wait_ns ? (__u64)u->plan.wait_us * WHOLE / (sum - shortest) : 0;
 	u->longest_wall_ns = longest * US * u->wall_permille / WHOLE;
 }
 

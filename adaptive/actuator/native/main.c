@@ -294,17 +294,20 @@ struct first_attributes {
 
 /*
  * Real time where allowed: all threads sleep nearly always, and must run at once when an event comes. Else the least
- * nice, and with the shortest slices, which since Linux 6.12 means that others keep none of theirs when we wake.
+ * nice, and with the shortest slices, which since Linux 6.12 means that others keep none of theirs when we wake: true
+ * if so, and with real time.
  */
-static void be_prompt(void)
+static bool be_prompt(void)
 {
 	struct sched_param priority = {.sched_priority = REALTIME_PRIORITY};
-	struct first_attributes first = {.size = sizeof(first), .nice = -20, .runtime = SHORTEST_SLICE_NS};
+	struct first_attributes first = {.size = sizeof(first), .nice = -20, .runtime = SHORTEST_SLICE_NS}, got = {0};
 
 	if (!sched_setscheduler(0, SCHED_FIFO, &priority))
-		return;
+		return true;
 	if (syscall(SYS_sched_setattr, 0, &first, 0))
 		(void)!setpriority(PRIO_PROCESS, 0, -20);
+	return !syscall(SYS_sched_getattr, 0, &got, sizeof(got), 0) && got.nice == first.nice &&
+	       got.runtime == SHORTEST_SLICE_NS;
 }
 
 int main(int argc, char **argv)
@@ -327,7 +330,6 @@ int main(int argc, char **argv)
 	if (epoll_fd < 0 || timer_fd < 0 || watch(link_fd, FROM_LINK) || watch(timer_fd, FROM_TIMER) ||
 	    watch(signal_fd, FROM_SIGNAL))
 		fail("cannot start");
-	be_prompt();
-	awake_begin(&actuator);
+	awake_begin(&actuator, be_prompt());
 	return serve(&actuator) ? 0 : 1;
 }

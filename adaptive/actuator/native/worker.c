@@ -205,6 +205,7 @@ static void serve_gpu(struct actuator *a, struct gpu *u)
 	u->busy = true;
 	if (!a->led || gpu_to_serve(a))
 		pthread_cond_signal(&a->idle);
+	rearm(a); /* for the other GPUs, whose times were not awaited while this thread was called */
 	if (should_restore(a, u))
 		restore_slices(a, u);
 	else

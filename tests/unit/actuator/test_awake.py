@@ -2,13 +2,15 @@
 
 import os
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from gpsched.adaptive.actuator import GpuPlan, Mechanism, Reason
+from gpsched.adaptive.actuator import GpuPlan, Mechanism, Reason, Trigger
+from gpsched.adaptive.probes.events import Hint, Kind, encode_hint
 from tests.unit.actuator.rig import SLEEP, now_ns, until
 
 
@@ -106,6 +108,40 @@ def test_a_job_that_runs_before_others_is_no_company(make_waiting):
 def test_waits_anywhere_where_no_hold_is_planned(make_waiting):
     """Controls take far longer than a CPU to wake."""
     assert make_waiting(mechanism=Mechanism.DISABLE).stays_anywhere()
+
+
+def test_a_rhythm_that_foretells_every_burst_does_not_keep_it_from_looking(make_waiting):
+    """Something is always awaited then."""
+    waiting = make_waiting()
+    rig = waiting.rig
+    rig.publish(rig.plan(Mechanism.HOLD, trigger=Trigger(kind=Kind.HINT), launch_within_us=20_000))
+    period, lead = 20_000_000, 5_000_000
+    begin = now_ns() + period
+    rig.actuator.announce(encode_hint(begin, rig.lc, Hint.RESERVE, period, lead))
+
+    def burst():
+        at_ns = (now_ns() - begin - lead) // period * period + period + begin + lead
+        time.sleep((at_ns - now_ns()) / 1e9)
+        rig.launch()
+        rig.sync()
+        return waiting.beside
+
+    until(burst)
+    assert rig.actuator.counters().reservations > 10
+
+
+def test_waits_anywhere_where_it_would_have_to_wait_for_others(tmp_path):
+    """Without real time and the least nice value a job's thread would not make way at once."""
+    code = (
+        "import sys, time, pathlib; from tests.unit.actuator.rig import Rig, build_fake_rm\n"
+        "from tests.unit.actuator.test_awake import SPINS, Waiting\n"
+        "folder = pathlib.Path(sys.argv[1]); rig = Rig(folder, build_fake_rm(folder), job=SPINS)\n"
+        "try: print(Waiting(rig).stays_anywhere())\n"
+        "finally: rig.close()"
+    )
+    without = ("setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice")
+    done = subprocess.run([*without, sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
 
 
 def test_waits_anywhere_again_when_the_job_sleeps(make_waiting):

@@ -1,5 +1,7 @@
 """Bursts that keep a rhythm are foretold without the daemon, which has found it and looks away."""
 
+import os
+import signal
 import time
 
 import pytest
@@ -104,3 +106,14 @@ def test_reservations_that_are_given_up_before_the_launch_is_expected_count_as_m
     assert [rig.record().reason for _ in range(3)] == [Reason.NO_LAUNCH] * 3
     time.sleep(3 * PERIOD / 1e9)
     assert rig.actuator.records() == []
+
+
+def test_nothing_is_reserved_while_it_stops(service):
+    foretell(service, now_ns() + 20 * MS)
+    until(lambda: service.is_disabled(service.be[0]))
+    service.rm.cost_us = 300_000  # so long it takes to enable them again
+    before = service.actuator.counters().reservations
+    os.kill(service.actuator.pid, signal.SIGTERM)
+    until(lambda: not service.actuator.alive)
+    assert service.actuator.counters().reservations == before
+    assert not service.is_disabled(service.be[0])

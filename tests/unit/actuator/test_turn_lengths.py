@@ -114,6 +114,12 @@ def test_alone_turns_are_as_long_as_the_plan_says(bed):
     assert made.passes == pytest.approx(MEASURED_MS / 25.0, abs=2)
 
 
+def test_a_bound_of_seconds_shortens_no_turn(bed):
+    made = World(bed, [Job(1.0), Job(1.0)], (5_000_000, 5_000_000), wait_us=5_000_000)
+    made.run(60_000)
+    assert made.passes == pytest.approx(60_000 / 5_000, abs=2)
+
+
 BUSY = st.builds(Job, st.floats(0.5, 4.0), think=st.floats(0.05, 0.2))
 RATED = st.builds(Job, st.floats(0.5, 4.0), period=st.floats(5.0, 40.0))
 PAUSING = st.builds(Job, st.floats(0.5, 4.0), pause=st.floats(1.0, 30.0))

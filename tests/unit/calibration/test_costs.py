@@ -76,7 +76,9 @@ def test_a_figure_lies_within_its_samples(samples: list[float]) -> None:
     assert found.samples == len(samples)
 
 
-@pytest.mark.parametrize(("delays_us", "margin_us"), [((5.0, 150.0), 450.0), ((90.0, 150.0), 300.0)])
+@pytest.mark.parametrize(
+    ("delays_us", "margin_us"), [((5.0, 150.0), 450.0), ((90.0, 150.0), 300.0), ((90.0, 5.0), 450.0)]
+)
 def test_the_shortest_lead_that_is_enough_is_told_or_what_a_shorter_one_costs(
     monkeypatch: pytest.MonkeyPatch, delays_us: tuple[float, float], margin_us: float
 ) -> None:
