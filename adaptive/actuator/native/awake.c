@@ -6,7 +6,7 @@
  * event is late by as much. But best-effort programs wait for the GPU awake, as CUDA does unless told otherwise:
  * whoever has a nice value of -20 and waits on such a thread's CPU is there within 10 us, for some 20 us of that
  * thread's time a burst. So while holds are planned the thread that leads waits there, and follows when the other one
- * moves. Controls, which take hundreds of microseconds, are issued elsewhere.
+ * moves. Controls, which take hundreds of microseconds, are left to another thread.
  */
 #include "actuator.h"
 
@@ -89,6 +89,7 @@ static void try_thread(struct actuator *a, pid_t pid, pid_t tid, __u64 now)
 				  .cpu = ANYWHERE,
 				  .busy_ticks = look.busy_ticks,
 				  .since = now,
+				  .at = a->awake.at,
 				  .next = a->awake.next};
 }
 
@@ -163,10 +164,10 @@ static void follow(struct actuator *a, __u64 now)
 		}
 		w->busy_ticks = look.busy_ticks;
 		w->since = now;
-		w->cpu = look.cpu;
-	} else if (w->cpu != ANYWHERE) {
-		w->cpu = look.cpu;
+	} else if (w->cpu == ANYWHERE) {
+		return; /* it is not known yet whether it is busy enough */
 	}
+	w->cpu = look.cpu;
 }
 
 static bool is_soon(const struct plan *p, __u64 now)
